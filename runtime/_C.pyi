@@ -690,10 +690,12 @@ class MemoryLog:
     `launches`: by event, what launching has cost since the one before, as in `OperatorRecord.launch` (0 where the event
     does not ask), and last what it has since, as of the first call; None where the device does not tell.
     `requests`: by event, how many blocks the allocator had given and taken back by then. `places`: of each storage that
-    was followed the tape, the index, its address, and the event before which it was there.
+    was followed the tape, the index, its address, and the event before which it was there. From
+    `stop` on nothing is told, though tapes live on.
     """
 
     def __init__(self, device: torch.device) -> None: ...
+    def stop(self) -> None: ...
     def mark(self, name: int) -> None: ...
     def follow(self, tape: int, index: int, tensor: torch.Tensor) -> None: ...
     @property

@@ -32,6 +32,7 @@ int32_t MemoryLog::add_tape() {
 void MemoryLog::note(int32_t tape, Happened what, int32_t index) {
   constexpr auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (stopped_) return;
   c10::DeviceAllocator* allocator = c10::getDeviceAllocator(device_.type());
   const auto stats = allocator->getDeviceStats(device_.index());
   const int64_t now = stats.allocated_bytes[all].current;
@@ -55,6 +56,12 @@ void MemoryLog::note(int32_t tape, Happened what, int32_t index) {
   }
 }
 
+void MemoryLog::stop() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  stopped_ = true;
+  followed_.clear();
+}
+
 void MemoryLog::follow(int32_t tape, int32_t value, const c10::Storage& storage) {
   const std::lock_guard<std::mutex> lock(mutex_);
   followed_.push_back({tape, value, storage.getWeakStorageImpl()});
@@ -64,7 +71,7 @@ void MemoryLog::follow(int32_t tape, int32_t value, const c10::Storage& storage)
 
 void MemoryLog::read(const c10::Storage& storage) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (events_.empty()) return;
+  if (stopped_ || events_.empty()) return;
   const int64_t now = events_.back().bytes, requests = events_.back().requests;
   for (const Followed& one : followed_) {
     if (one.storage._unsafe_get_target() != storage.unsafeGetStorageImpl()) continue;

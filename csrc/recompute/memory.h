@@ -66,6 +66,9 @@ class MemoryLog {
   // A number for a further tape.
   int32_t add_tape();
   void note(int32_t tape, Happened what, int32_t index);
+  // What happens from here on is none of the step's. Tapes may live on, as graphs do that stay: noting begins the
+  // statistics of the device anew, which are somebody else's now.
+  void stop();
   // From now on the death of the value's storage is an event, and so is who reads it outside of its region.
   void follow(int32_t tape, int32_t value, const c10::Storage& storage);
   // An operator of another region, or of none, reads the storage.
@@ -87,6 +90,7 @@ class MemoryLog {
   std::vector<Followed> followed_;
   std::vector<MemoryEvent> events_;
   std::vector<MemoryPlace> places_;
+  bool stopped_ = false;
   bool launches_told_ = true;
   std::optional<LaunchTimes> since_;
 };

@@ -381,6 +381,7 @@ void bind_memory(py::module_& module) {
             log.follow(tape, index, tensor.storage());
           },
           py::arg("tape"), py::arg("index"), py::arg("tensor"))
+      .def("stop", &MemoryLog::stop)
       .def("launches", &launches_of)
       .def_property_readonly("requests",
                              [](const MemoryLog& log) {

@@ -248,9 +248,8 @@ void Tape::drop(const std::vector<NodeIndex>& nodes) {
     const Node& node = nodes_.at(static_cast<size_t>(index));
     if (!can_run_again(index)) continue;
     for (const Made& made : node.made) values_[made.value].present.reset();
-    pending_.push_back(index);
   }
-  settle();
+  if (settled_) settle_all();
 }
 
 void Tape::begin_retained() {
@@ -264,18 +263,23 @@ void Tape::begin_retained() {
 void Tape::end_retained() {
   const Held held(*this);
   if (!retaining_) return;
-  const auto count = static_cast<NodeIndex>(nodes_.size());
-  for (NodeIndex index = 0; index < count; ++index) {
-    const Node& node = nodes_[index];
+  std::vector<bool> again;  // by node, as `can_run_again`, but that what it reads may not be spoilt
+  for (const Node& node : nodes_) {
+    again.push_back(!node.closed && node.runs_again && !changed_argument(node).has_value() &&
+                    std::all_of(node.tensors.begin(), node.tensors.end(), [&](const Argument& argument) {
+                      if (argument.value == kNone) return true;
+                      const Value& value = values_[argument.value];
+                      const auto maker = static_cast<size_t>(value.node);
+                      return !nodes_[value.node].closed && !value.spoilt() &&
+                             (value.present.has_value() || again[maker]);
+                    }));
     const bool spoilt = std::any_of(node.made.begin(), node.made.end(),
                                     [&](const Made& made) { return values_[made.value].spoilt(); });
-    if (node.stored == kNothing && !spoilt && can_run_again(index)) {
-      for (const Made& made : node.made) values_[made.value].present.reset();
-    }
-    pending_.push_back(index);
+    if (node.stored != kNothing || spoilt || !again.back()) continue;
+    for (const Made& made : node.made) values_[made.value].present.reset();
   }
   retaining_ = false;
-  settle();
+  settle_all();
   note(Happened::kRetained, kNone);
 }
 

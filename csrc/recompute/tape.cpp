@@ -94,7 +94,6 @@ void Tape::tell(std::shared_ptr<MemoryLog> log) {
   log_number_ = log_->add_tape();
 }
 
-// From the last node to the first: who reads a value comes after who made it.
 void Tape::end() {
   const Held held(*this);  // what other threads let go of meanwhile is seen to when it goes
   recording_ = false;
@@ -108,9 +107,7 @@ void Tape::end() {
       if (!values_[made.value].ever_saved) values_[made.value].present.reset();
     }
   }
-  for (auto index = static_cast<NodeIndex>(nodes_.size()) - 1; index >= 0; --index) update(index);
-  settled_ = true;
-  settle();
+  settle_all();
   note(Happened::kEnd, kNone);
 }
 
@@ -204,6 +201,15 @@ void Tape::settle() {
     pending_.pop_back();
     update(index);
   }
+}
+
+// From the last node to the first: who reads a value comes after who made it, and counts before that one is seen to. One
+// that made two results would let go of the one whose reader has not been counted.
+void Tape::settle_all() {
+  settled_ = false;
+  for (auto index = static_cast<NodeIndex>(nodes_.size()) - 1; index >= 0; --index) update(index);
+  settled_ = true;
+  settle();
 }
 
 // Counts the node among the readers of its arguments while it wants them, and forgets one that nobody can need again.

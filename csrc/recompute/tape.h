@@ -235,6 +235,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void need_less(ValueIndex value);
   void update(NodeIndex index);
   void settle();
+  void settle_all();
 
   TapeLock lock_;
   std::atomic<bool> any_due_{false};

@@ -105,8 +105,8 @@ class _Asking(Course):
                 continue
             for value, _ in self._nodes[index].results:
                 self._hold(value, ABSENT)
-            self._pending.append(index)
-        self._settle()
+        if self._settled:
+            self._settle_all()
 
 
 class PlannedPass:

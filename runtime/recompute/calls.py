@@ -22,7 +22,8 @@ class Call:
     By address of their storages: `own`, what it is given and no block before it was, `own_bytes` each; and what of its
     results it `returned`. Of these, `passed_on` are the next block's, or the loss's, where that keeps them. `awaits` is
     gone once nothing can come back to the call's results. `backward_pass` is autograd's number of the last backward
-    pass that came to it, of `returns` so far: several where its graph `stays` (`retain_graph`).
+    pass that came to it, of `returns` so far: several where its graph `stays` (`retain_graph`). `log` is where it was
+    measured, if it was: the walk may measure another pass while its graph stays.
     """
 
     block: int
@@ -44,6 +45,7 @@ class Call:
     backward_pass: int | None = None
     returns: int = 0
     stays: bool = False
+    log: core.MemoryLog | None = None
 
     @property
     def finished(self) -> bool:

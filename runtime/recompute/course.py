@@ -175,10 +175,7 @@ class Course:
                 for value, _ in node.results:
                     if not self._ever_saved[value]:
                         self._hold(value, ABSENT)
-        for index in reversed(range(len(self._nodes))):
-            self._update(index)
-        self._settled = True
-        self._settle()
+        self._settle_all()
 
     def _die(self, value: int) -> None:
         if not self._dead[value]:
@@ -208,6 +205,14 @@ class Course:
         while self._settled and self._pending:
             self._update(self._pending.pop())
 
+    def _settle_all(self) -> None:
+        """Readers before what they read."""
+        self._settled = False
+        for index in reversed(range(len(self._nodes))):
+            self._update(index)
+        self._settled = True
+        self._settle()
+
     def _update(self, index: int) -> None:
         if self._closed[index]:
             return
@@ -236,12 +241,18 @@ class Course:
 
     def _end_retained(self) -> None:
         """A backward pass whose graph stays is over here: what ran again for it goes."""
+        again: list[bool] = []  # by node, as `can_run_again`
         for index, node in enumerate(self._nodes):
-            if self._store[index] == 0 and self.can_run_again(index):
+            there = not self._closed[index] and node.runs_again
+            for value, _ in node.arguments:
+                maker = self._maker[value]
+                there = there and not self._closed[maker] and (self._present[value] != ABSENT or again[maker])
+            again.append(there)
+            if self._store[index] == 0 and there:
                 for value, _ in node.results:
                     self._hold(value, ABSENT)
         self._retaining = False
-        self._settle(*range(len(self._nodes)))
+        self._settle_all()
 
     def can_run_again(self, wanted: int) -> bool:
         """Whether a node could run now: what it reads is there, or made by nodes that could."""

@@ -36,6 +36,8 @@ from runtime.recompute.together import groups_of
 from runtime.recompute.work import carry_out
 from solvers.ir.errors import InvalidInput
 
+NO_BACKWARD = -1
+"""Autograd's number of the backward pass under way on a thread where there is none."""
 ON_DEMAND = BlockPolicy(NOTHING, {}, {})
 """Nothing is stored but collectives' results, and all else runs again when autograd asks for it."""
 
@@ -118,6 +120,8 @@ class Walk(AbstractContextManager["Walk"]):
         self._stack.close()
         self._stack = None
         self.end_requests()
+        self._end_log()
+        self._end_retained()
         self._last = None
         self.settle()
 
@@ -127,6 +131,11 @@ class Walk(AbstractContextManager["Walk"]):
         self._memory = core.MemoryLog(self.device)
         self._asked = RequestTrace(self.device)
         self.windows.tell(self._memory)
+
+    def _end_log(self) -> None:
+        """Graphs that stay tell nothing more of the measured step."""
+        if self._memory is not None:
+            self._memory.stop()
 
     def end_requests(self) -> None:
         """What the allocator is asked from here on is none of the step's."""
@@ -159,6 +168,7 @@ class Walk(AbstractContextManager["Walk"]):
 
     def follow(self, policies: Sequence[BlockPolicy]) -> None:
         """Other policies from the next pass on, unmeasured; the walk must be idle."""
+        self._end_log()
         self.policies, self.timed, self._memory = policies, False, None
         self.end_requests()
         self._look_for_moves()
@@ -187,7 +197,7 @@ class Walk(AbstractContextManager["Walk"]):
         if self._is_next_pass(index):
             self._begin_pass(Given.of(args, kwargs))
         number = self.numbering.numbers[index]
-        call = Call(number, self._policy_of(number), self._last, number=self._told)
+        call = Call(number, self._policy_of(number), self._last, number=self._told, log=self._memory)
         self._told += 1
         self._mark(mark_of(call.number, backward=False))
         self._last = call
@@ -273,6 +283,8 @@ class Walk(AbstractContextManager["Walk"]):
         return behind and all(call.finished for call in (self._last, *calls_before(self._last)))
 
     def _begin_pass(self, given: Given) -> None:
+        if torch._C._current_graph_task_id() == NO_BACKWARD:  # one that failed has not ended
+            self._end_retained()
         self._last = None
         self._in_pass.clear()
         self._highest = -1
@@ -381,16 +393,19 @@ class Walk(AbstractContextManager["Walk"]):
 
         Not where the backward pass has a graph of its own (`create_graph`), which holds what it read.
         """
-        last, self._retaining = self._retaining, None
-        if last is not None and last.tape is not None:
-            last.tape.end_retained()
+        self._end_retained()
         if call.tape is not None and keeps_graph() and not torch.is_grad_enabled():
             call.tape.begin_retained()
             call.stays, self._retaining = True, call
 
+    def _end_retained(self) -> None:
+        last, self._retaining = self._retaining, None
+        if last is not None and last.tape is not None:
+            last.tape.end_retained()
+
     def _begin_again(self, call: Call) -> None:
         """A further backward pass of a graph that stayed comes to a block; no plan has work for it."""
-        if not self.timed:
+        if not self.timed or call.log is not self._memory:  # its number is another call's by now
             return
         self._end_backward(self.windows.mark())
         self._mark(again_mark_of(call.number))
@@ -398,9 +413,7 @@ class Walk(AbstractContextManager["Walk"]):
 
     def end_whole(self) -> None:
         """The backward pass is over, whichever blocks had a part in it."""
-        last, self._retaining = self._retaining, None
-        if last is not None and last.tape is not None:
-            last.tape.end_retained()
+        self._end_retained()
         if self._came_again:
             self._end_backward(self.windows.mark())
             self._mark(LAST)

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from runtime.device import limited_memory, memory_stats, reset_peak_memory, use_
 from runtime.recompute import plan
 from runtime.recompute.decisions import Decisions
 from runtime.recompute.layer import BlockPolicy
+from runtime.recompute.session import Walk, store_nothing
 from runtime.recompute.tape import NOTHING, record
 from solvers.ir.errors import InfeasibleBudget
 from tests.accelerators import prepared
@@ -123,6 +125,19 @@ class Kept:
         return self.loss.detach()
 
 
+def in_chunks(trainee: Trainee, optimizer: torch.optim.Optimizer, _: int) -> torch.Tensor:
+    """Each backward pass goes on through the graphs of the passes before it, one of which was measured, or all."""
+    optimizer.zero_grad()
+    device = next(trainee.model.parameters()).device
+    hidden = torch.linspace(-1, 1, 256 * WIDTH).view(256, WIDTH).to(device)
+    for _ in range(4):
+        hidden = trainee.model(hidden)
+        loss = hidden.square().mean()
+        loss.backward(retain_graph=True)
+    optimizer.step()
+    return loss.detach()  # type: ignore[no-any-return]
+
+
 def _within(budget: int, device: torch.device, loop: Loop) -> Loop:
     """On a device of the budget's size from the second step on."""
 
@@ -194,6 +209,96 @@ def test_a_loss_that_is_kept_until_the_next_one_is_no_pass_under_way() -> None:
     )
     assert kept.equals(free)
     assert kept.session is not None and kept.session.report().within_budget
+
+
+@pytest.mark.parametrize("solver", [None, "greedy-joint"])
+def test_graphs_of_measured_passes_that_later_ones_go_back_through(solver: str | None) -> None:
+    """They used to tell the next measured pass of calls that it does not know: an `IndexError`."""
+    free, kept = _planned(in_chunks, Chain, 0.9, solver)
+    assert kept.equals(free)
+
+
+def test_graphs_of_measured_passes_leave_the_statistics_alone() -> None:
+    """What they told when they went began the statistics of planned passes anew: peaks were reported too low."""
+    device = prepared("sim")
+    trainee = _trainee(device, Chain)
+    kept: list[torch.Tensor] = []
+    with plan(trainee.model, budget="1GiB"):
+        for index in range(6):
+            loss = trainee.loss()
+            if index > 2:
+                reset_peak_memory(device)
+                torch.empty(1 << 26, device=device).zero_()
+            kept[:] = [loss]
+            assert index <= 2 or memory_stats(device).peak_bytes >= 1 << 26
+            loss.backward(retain_graph=True)  # type: ignore[no-untyped-call]
+            trainee.model.zero_grad()
+
+
+def test_what_ran_again_for_a_backward_pass_that_failed_goes_with_the_next_pass() -> None:
+    """It used to stay, and its tape to be unfinished, until another backward pass came."""
+    device, blocks = torch.device("cpu"), [Scaled() for _ in range(3)]
+
+    def fail(_: torch.Tensor) -> None:
+        raise ValueError
+
+    with Walk(blocks, device, store_nothing(len(blocks))) as walk:
+        made = [nn.Sequential(*blocks)(torch.ones(8, WIDTH))]
+        tape, handle = walk.calls[1].tape, blocks[1].up.bias.register_hook(fail)  # type: ignore[no-untyped-call]
+        assert tape is not None
+        before = tape.present_bytes
+        with pytest.raises(ValueError):
+            made[0].sum().backward(retain_graph=True)
+        handle.remove()
+        assert tape.present_bytes > before
+        again = nn.Sequential(*blocks)(torch.ones(8, WIDTH))
+        assert tape.present_bytes == before
+        made.clear()
+        again.sum().backward()
+        assert walk.idle
+
+
+def test_a_stored_result_stays_beside_another_one_of_its_operator() -> None:
+    """One of two used to go, as its reader was looked at after the other one's."""
+    given = torch.randn(4, 8, requires_grad=True)
+    with record(given.device, keep({0}, 5)) as tape:
+        variance, mean = torch.var_mean(given, 1)
+        loss = ((variance + 1).exp() * (mean + 1).exp()).sum()
+        del variance, mean
+    assert None not in tape.held(0)
+    tape.begin_retained()
+    loss.backward(retain_graph=True)  # type: ignore[no-untyped-call]
+    tape.end_retained()
+    assert len(tape.held(0)) == 2 and None not in tape.held(0)
+
+
+class Writes(torch.autograd.Function):
+    """Its backward pass writes what it saved."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        """The same."""
+        ctx.save_for_backward(x)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        """Once."""
+        return ctx.saved_tensors[0].zero_() + gradients[0]  # type: ignore[no-any-return]
+
+
+def test_what_reads_what_a_backward_pass_has_written_stays() -> None:
+    """It used to go, and could not run again, where plain training goes on."""
+    given = torch.randn(4, 8, requires_grad=True)
+    with record(given.device, NOTHING) as tape:
+        hidden = given + 1
+        written, other = Writes.apply(hidden).sum(), (hidden + 1).exp().sum()  # type: ignore[no-untyped-call]
+        del hidden
+    tape.begin_retained()
+    (written + other).backward(retain_graph=True)
+    tape.end_retained()
+    (found,) = torch.autograd.grad(other, [given])
+    assert torch.equal(found, (given + 1 + 1).exp())
 
 
 @pytest.mark.parametrize("solver", [None, "greedy-joint", "opt"])

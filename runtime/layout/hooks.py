@@ -2,6 +2,8 @@
 
 A model's forward is pass 0, its blocks' forwards the next ones, and what runs behind the last block one more; then the
 same in reverse, as gradients of the blocks' results become known (formats.md 8.1).
+
+One file: forwards and backward passes ask one another which pass it is, and in whose thread.
 """
 
 import weakref

@@ -2,6 +2,8 @@
 
 A model's forward is pass 0, its blocks' forwards the next ones, and what runs behind the last block one more; then the
 same in reverse, as gradients of the blocks' results become known (formats.md 8.1).
+
+One file: forwards and backward passes ask one another which pass it is, and in whose thread.
 """
 
 import weakref
@@ -47,6 +49,7 @@ class Walk:
         self._device = store.device
         self._flats = flats(store.chunks)
         self._runs_in: int | None = None
+        self._forward_in: int | None = None
         self._called = 0
         self._in_backward: int | None = None
         self._beginning, self._turn = Lock(), RLock()
@@ -73,6 +76,14 @@ class Walk:
     def _running(self) -> bool:
         """Whether the model's forward of a step runs, in this thread: others take turns."""
         return self._runs_in == get_ident()
+
+    @property
+    def _helps(self) -> bool:
+        """Whether this is a thread that another one's forward of the model began, and waits for: it must not wait.
+
+        Nobody says whose thread it is. One that is new has gradients enabled; one that evaluates has not.
+        """
+        return self._forward_in not in (None, get_ident()) and torch.is_grad_enabled()
 
     @property
     def modules(self) -> list[nn.Module]:
@@ -152,7 +163,7 @@ class Walk:
     @contextmanager
     def _by_itself(self, chunks: Sequence[int]) -> Iterator[None]:
         """Around what runs outside the model's forward: nothing of it is half updated, and what it saves is watched."""
-        if self._running or torch._C._current_graph_task_id() != -1:
+        if self._running or self._helps or torch._C._current_graph_task_id() != -1:
             yield
             return
         with self._turn:
@@ -176,7 +187,8 @@ class Walk:
 
         def run(*args: Any, **kwargs: Any) -> Any:
             again = torch._C._current_graph_task_id() != -1
-            if again or not self._running:  # computed again, or not trained
+            trained = self._running or (self._helps and self._runs_in is not None)
+            if again or not trained:  # computed again, or not trained
                 with self._by_itself(chunks):
                     self._store.need(chunks)
                     return inside(*args, **kwargs)
@@ -215,13 +227,14 @@ class Walk:
             self._store.begin(planned=trains)
             self._called, self._in_backward = 0, None
             with self._places.installed(self._rest), self._guarded():
-                self._runs_in = get_ident() if trains else None
+                self._forward_in = get_ident()
+                self._runs_in = self._forward_in if trains else None
                 try:
                     if trains:
                         self._store.enter(0, ())
                     result = forward(*args, **kwargs)
                 finally:
-                    self._runs_in = None
+                    self._forward_in = self._runs_in = None
             if trains:
                 self._hook(result, (), last + 2, ())
             else:

@@ -4,6 +4,7 @@ A `Choice` is a draft without times: what is computed again where, and which gap
 every stage fits; a gap is (op, stage that touches it last before it is away).
 """
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -37,6 +38,7 @@ class Choice:
 class Prices:
     """What a byte costs: `swap(i, first, last)` to swap op i's output over a gap, `again` a tick of recomputation.
 
+    What is priced infinite is never swapped.
     `shown`: what is left of the time of ops that communication could hide.
     """
 
@@ -123,7 +125,9 @@ def _relieve(
         if gap is None or (i, gap[0]) in choice.away:
             continue
         size = given.graph.size[i]
-        actions.append((prices.swap(i, *gap) / size, i, gap, False))
+        price = prices.swap(i, *gap)
+        if price < math.inf:
+            actions.append((price / size, i, gap, False))
         needed = closure(given, choice, kept, i, gap[1], stage)
         if needed is not None:
             time = sum(given.cost[j] * (prices.shown if given.hideable[j] else 1.0) for j in needed)

@@ -1,5 +1,6 @@
 """Choices in tenths of a second, for steps of any length: one pass that evicts, and lets leave or computes again."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -15,13 +16,17 @@ PRICES = (1.0, 0.25, 0.0)
 
 
 def evicted(given: Given, stop: Callable[[], bool]) -> Iterator[Choice]:
-    """A choice by recomputation alone, where one is found, and one for each of `PRICES`; no host limit is looked at."""
+    """A choice by recomputation alone, where one is found, and one for each of `PRICES`.
+
+    Of the host's limit only what it cannot take even alone is looked at.
+    """
     graph = replace(given.graph, budget=given.budget)
     for found in evictions(graph, stop, (lambda: True) if len(given) > SHORT else stop):
         yield Choice(found)
         break
     moves = [max(out, back) / given.ticks for out, back in zip(given.out_time, given.in_time, strict=True)]
     for price in PRICES:
-        both = leave_or_run(graph, Eviction(1.0, 0.5), [price * move for move in moves], stop)
+        returns = [price * move if given.host_takes(i) else math.inf for i, move in enumerate(moves)]
+        both = leave_or_run(graph, Eviction(1.0, 0.5), returns, stop)
         if both is not None:
             yield Choice(both[0], both[1])

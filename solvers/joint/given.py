@@ -62,6 +62,10 @@ class Given:
             end, host = self.ran(t, (t,), end, host)
         return self.whole_us(end) if self.launched else self.graph.base
 
+    def host_takes(self, i: int) -> bool:
+        """Whether op i's output fits into the host's limit, alone at least."""
+        return self.host is None or self.graph.size[i] <= self.host
+
     def ran(self, t: int, run: Iterable[int], start: int, host: int) -> tuple[int, int]:
         """Device's and host's clocks once stage t, which begins at `start`, has run these ops, in ascending order."""
         end, end_of_communication = start, start

@@ -17,7 +17,7 @@ from solvers.joint.given import Given, given_of
 
 GREEDY = 0.6
 """Of the time limit, what the greedy may take: where it finds no plan another one is looked for."""
-EVICTED = "the greedy found no plan: this is the best of a few passes over the step that evict"
+EVICTED = "the greedy found no plan, or a dearer one: this is the best of a few passes over the step that evict"
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class GreedyJoint:
             enough = best.limited()
             found = greedy(given, lambda: best.asked() or enough() or time.perf_counter() > until)
             best.offer_choice(found, "greedy")
-            if best.draft is None:
+            if best.draft is None or not all(map(given.host_takes, range(len(given)))):  # eviction recomputes better
                 for choice in evicted(given, lambda: best.stopped or (best.draft is not None and best.over())):
                     best.offer_choice(choice, EVICTED)
-                said = best.by or None
+                said = best.by if best.by == EVICTED else None
         except KeyboardInterrupt:
             said = INTERRUPTED
         if best.draft is None:
@@ -86,7 +86,7 @@ class Hiding:
         for i in range(self.stage):
             if stop():
                 break  # what is left counts as nothing that the link carries for nothing
-            gap = kept.gap(i, self.stage) if given.graph.size[i] else None
+            gap = kept.gap(i, self.stage) if given.graph.size[i] and given.host_takes(i) else None
             if gap is not None:
                 needed = closure(given, choice, kept, i, gap[1], self.stage)
                 time = math.inf if needed is None else sum(given.cost[j] for j in needed)
@@ -114,9 +114,14 @@ class Hiding:
 
 
 def link_prices(given: Given, hidden: set[int]) -> Prices:
-    """What is `hidden` costs nothing to swap but the host's launches, all else its transfers' time."""
+    """What is `hidden` costs nothing to swap but the host's launches, all else its transfers' time.
+
+    What the host cannot take even alone cannot be swapped.
+    """
 
     def swap(i: int, first: int, last: int) -> float:
+        if not given.host_takes(i):
+            return math.inf
         return 2.0 * given.move[i] + (0.0 if i in hidden else max(given.out_time[i], given.in_time[i]))
 
     return Prices(swap)

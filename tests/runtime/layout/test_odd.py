@@ -1,4 +1,7 @@
-"""Models and loops that an outsider brought: each lost bits, or was refused, without a word of why."""
+"""Models and loops that an outsider brought: each lost bits, or was refused, without a word of why.
+
+One file: they share odd models, and the loops that train them.
+"""
 
 import time
 from collections.abc import Callable
@@ -144,7 +147,7 @@ def test_a_peak_above_the_budget_is_told(sim: SimDevice) -> None:
 
 
 def test_the_first_step_above_the_budget_is_told_in_a_warning(sim: SimDevice, caplog: pytest.LogCaptureFixture) -> None:
-    """Batches grow beyond what was measured; steps within the budget, and later ones, say nothing."""
+    """Batches that grow are not those that were measured; steps within the budget, and later ones, say nothing."""
     model = Language(width=64)
     optimizer = adamw(list(model.parameters()))
 

@@ -3,6 +3,7 @@
 import copy
 import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
 from typing import Any
 
@@ -54,18 +55,32 @@ class Writing(Net):
         return super().forward(given.mul_(2).add_(1))
 
 
+class Helped(Net):
+    """A net whose blocks and last layer run in another thread, for which its forward waits."""
+
+    def forward(self, given: Tensor) -> Tensor:
+        helper = ThreadPoolExecutor(1)
+        try:
+            hidden = helper.submit(self.blocks, self.first(given)).result(timeout=20)
+            return torch.as_tensor(helper.submit(self.last, hidden).result(timeout=20))
+        finally:
+            helper.shutdown(wait=False)  # a thread that waits for this forward ends behind it
+
+
 def data(number: int, rows: int = 32) -> Tensor:
     return torch.randn(rows, WIDTH, generator=torch.Generator().manual_seed(number)).to("sim")
 
 
-def made(wrapped: bool, make: Callable[[], nn.Module] = Net) -> tuple[Any, torch.optim.Optimizer]:
+def made(
+    wrapped: bool, make: Callable[[], nn.Module] = Net, budget: int = BUDGET_BYTES
+) -> tuple[Any, torch.optim.Optimizer]:
     torch.manual_seed(0)
     model = make()
     if not wrapped:
         model.to("sim")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     torch.manual_seed(1)
-    return wrap(model, optimizer, budget=BUDGET_BYTES) if wrapped else (model, optimizer)
+    return wrap(model, optimizer, budget=budget) if wrapped else (model, optimizer)
 
 
 def train(model: Any, optimizer: torch.optim.Optimizer, given: Tensor, run: Any = None) -> list[Tensor]:
@@ -140,6 +155,15 @@ def threads(wrapped: bool) -> list[Tensor]:
     return [*(found[number] for number in range(6)), *train(model, optimizer, data(7))]
 
 
+def helpers(wrapped: bool) -> list[Tensor]:
+    """Of the model's own, in training and where it is evaluated."""
+    model, optimizer = made(wrapped, Helped, 600_000)
+    seen = [loss for number in range(3) for loss in train(model, optimizer, data(number))]
+    with torch.no_grad():
+        seen.append(model(data(3)).cpu())
+    return [*seen, *train(model, optimizer, data(4))]
+
+
 LOOPS = (
     inputs_with_gradients,
     written,
@@ -147,6 +171,7 @@ LOOPS = (
     checkpoints,
     empty_batches,
     threads,
+    helpers,
 )
 
 

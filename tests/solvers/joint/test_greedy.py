@@ -65,6 +65,16 @@ def test_there_is_always_a_plan_but_where_the_host_is_limited() -> None:
         assert GreedyJoint().solve(problem, Limits()).status is not Status.UNKNOWN, seed
 
 
+def test_what_the_host_cannot_take_is_computed_again() -> None:
+    """Prices let the greedy swap there, until no plan was left."""
+    for seed, most in ((5097, 16), (5249, 35), (5167, 32)):
+        problem = replace(random_problem(seed), host_budget_bytes=0)
+        solution = GreedyJoint().solve(problem, Limits())
+        assert solution.plan is not None and solution.plan.swap == (), seed
+        assert judge_joint(problem, solution.plan).objective_us == solution.objective, seed
+        assert solution.objective is not None and solution.objective <= most, seed
+
+
 def test_out_of_time_stopped_or_interrupted_everything_is_swapped() -> None:
     def interrupt(incumbent: float | None, bound: float | None, elapsed_s: float) -> bool:
         assert bound is None

@@ -20,21 +20,21 @@ namespace bayplan::recompute {
 // given
 // (`follow`).
 enum class Happened : uint8_t {
-  kNode,    // an operator of the region begins
-  kMade,    // ... and has made its values
-  kRun,     // it begins to run again
-  kRan,     // ... and has
-  kSave,    // autograd has saved a tensor of the value
-  kTake,    // autograd asks for the value: what is absent runs again
-  kTaken,   // ... and has it
-  kUnsave,  // autograd has let go of a tensor of the value
-  kDied,    // the value's first storage is gone
-  kEnd,     // the region has ended, and what nobody needs is let go
-  kWait,    // the program waits for a collective
-  kMark,    // a moment that the walk names
-  kElse,    // an operator outside of all regions begins or ends
-  kRead,    // the operator that began last reads the value's first storage, and is not of the value's region
-  kRetain,  // a backward pass comes to the region whose graph stays
+  kNode,      // an operator of the region begins
+  kMade,      // ... and has made its values
+  kRun,       // it begins to run again
+  kRan,       // ... and has
+  kSave,      // autograd has saved a tensor of the value
+  kTake,      // autograd asks for the value: what is absent runs again
+  kTaken,     // ... and has it
+  kUnsave,    // autograd has let go of a tensor of the value
+  kDied,      // the value's first storage is gone
+  kEnd,       // the region has ended, and what nobody needs is let go
+  kWait,      // the program waits for a collective
+  kMark,      // a moment that the walk names
+  kElse,      // an operator outside of all regions begins or ends
+  kRead,      // the operator that began last reads the value's first storage, and is not of the value's region
+  kRetain,    // a backward pass comes to the region whose graph stays
   kRetained,  // ... and is over there: what ran again for it goes
 };
 

@@ -273,8 +273,8 @@ void Tape::end_retained() {
                       return !nodes_[value.node].closed && !value.spoilt() &&
                              (value.present.has_value() || again[maker]);
                     }));
-    const bool spoilt = std::any_of(node.made.begin(), node.made.end(),
-                                    [&](const Made& made) { return values_[made.value].spoilt(); });
+    const bool spoilt =
+        std::any_of(node.made.begin(), node.made.end(), [&](const Made& made) { return values_[made.value].spoilt(); });
     if (node.stored != kNothing || spoilt || !again.back()) continue;
     for (const Made& made : node.made) values_[made.value].present.reset();
   }
@@ -317,9 +317,8 @@ torch::jit::Stack Tape::stack_of(Node& node, std::vector<c10::Storage>& written)
     if (argument.value == kNone || !argument.written) continue;
     Value& value = values_[argument.value];
     // A graph of second order may hold what it was given, too.
-    const bool others =
-        value.saved > 0 || value.readers > 1 || !settled_ || retaining_ || value.latest ||
-        value.present->use_count() > 1;
+    const bool others = value.saved > 0 || value.readers > 1 || !settled_ || retaining_ || value.latest ||
+                        value.present->use_count() > 1;
     own.emplace_back(argument.value, others ? copy_of(*value.present) : *value.present);
     if (!others) {
       value.present.reset();

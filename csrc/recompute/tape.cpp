@@ -203,8 +203,8 @@ void Tape::settle() {
   }
 }
 
-// From the last node to the first: who reads a value comes after who made it, and counts before that one is seen to. One
-// that made two results would let go of the one whose reader has not been counted.
+// From the last node to the first: who reads a value comes after who made it, and counts before that one is seen to.
+// One that made two results would let go of the one whose reader has not been counted.
 void Tape::settle_all() {
   settled_ = false;
   for (auto index = static_cast<NodeIndex>(nodes_.size()) - 1; index >= 0; --index) update(index);

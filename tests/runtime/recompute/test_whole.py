@@ -72,7 +72,7 @@ def require_as_planned(kept: Outcome, free: Outcome, budget: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("solver", "share"), [("opt", 0.8), ("opt", 0.5), ("opt-milp", 0.6), ("opt-intervals", 0.6), ("checkmate", 0.4)]
+    ("solver", "share"), [("opt", 0.8), ("opt", 0.5), ("opt-milp", 0.6), ("opt-intervals", 0.6), ("checkmate", 0.45)]
 )
 def test_any_solver_of_the_kind_decides_and_its_plan_is_carried_out(
     device: torch.device, solver: str, share: float

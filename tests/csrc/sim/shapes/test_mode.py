@@ -193,6 +193,8 @@ def test_small_products_in_half_precision_take_the_blocks_that_onednn_takes(
     assert not real.shapes_only
     if torch.backends.cpu.get_cpu_capability() != about_rules()["cpu_capability"]:
         pytest.skip("the table of temporaries was measured with kernels of another CPU")
+    if torch.cpu._is_amx_tile_supported():
+        pytest.skip("with AMX oneDNN takes other blocks for products in half precision than the table knows")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     assert seen == took((rows, inner), (inner, columns), turned=turned)

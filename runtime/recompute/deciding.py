@@ -4,11 +4,15 @@ The layer problem states memory with one static part, and a working set that is 
 steps differ: the largest peak may be the loss's, where no block runs again, or an early block's, before which little is
 stored; and of what runs again of a block only some is there at a time. So the problem is stated several times: what
 runs again counts in full, in part, or not at all, and each time the problem is given more or less room, by halves. The
-plan is taken that costs least among those whose peak fits; of equally fast ones the smallest.
+plan is taken that costs least among those whose peak fits; of equally fast ones the smallest. All these questions
+together have the limits' time, each a share of what is left, so that layers of hundreds of operators take no longer.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any
+
+from msgspec.structs import replace
 
 from runtime.recompute.layer import Layer
 from solvers.ir.errors import InfeasibleBudget
@@ -21,16 +25,26 @@ ROUNDS, MORE_ROUNDS, MOST_ROUNDS = 10, 8, 14
 """Halvings of the room: to a thousandth of all that could be stored, fewer where less counts; more while none fits."""
 AGAIN: tuple[tuple[float, float] | None, ...] = (None, (1.0, 0.0), (0.5, 0.5), (0.5, 0.0), (0.25, 0.0), (0.0, 0.0))
 """How much of what runs again counts: of what autograd saved, and of what only later operators read. None: all."""
+SHARE = 0.25
+"""Of the time that is left, what one question has."""
 
-Solve = Callable[[RecomputeLayerProblem], Solution[Any]]
+Solve = Callable[[RecomputeLayerProblem, Limits], Solution[Any]]
 Decided = tuple[RecomputeLayerProblem, Solution[RecomputeLayerPlan]]
 
 
 def decide(
-    solve: Solve, layer: Layer, blocks: int, budget_bytes: int, peak_of: Callable[[RecomputeLayerPlan | None], int]
+    solve: Solve,
+    limits: Limits,
+    layer: Layer,
+    blocks: int,
+    budget_bytes: int,
+    peak_of: Callable[[RecomputeLayerPlan | None], int],
 ) -> Decided:
-    """The problem and its solution; `peak_of` a plan, or of nothing stored. Raises `InfeasibleBudget`."""
-    search = _Search(solve, layer, blocks, budget_bytes, peak_of)
+    """The problem and its solution; `peak_of` a plan, or of nothing stored. Raises `InfeasibleBudget`.
+
+    `limits.time_s` is the time of all that `solve` is asked, `limits.work` of each question.
+    """
+    search = _Search(solve, limits, layer, blocks, budget_bytes, peak_of)
     inputs = blocks * (layer.input_bytes + layer.fixed_bytes())
     one = sum(layer.units[unit].bytes for unit in layer.decided())
     for again in AGAIN:
@@ -61,12 +75,14 @@ class _Search:
     def __init__(
         self,
         solve: Solve,
+        limits: Limits,
         layer: Layer,
         blocks: int,
         budget_bytes: int,
         peak_of: Callable[[RecomputeLayerPlan | None], int],
     ) -> None:
         self._solve, self._layer, self._blocks = solve, layer, blocks
+        self._limits, self._ends = limits, time.perf_counter() + limits.time_s
         self._budget_bytes, self._peak_of = budget_bytes, peak_of
         self._least: tuple[float, int] | None = None
         self.best: Decided | None = None
@@ -74,7 +90,8 @@ class _Search:
     def fits(self, room_bytes: int, again: tuple[float, float] | None) -> bool | None:
         """Whether the plan for that room has a peak within the budget; None: the solver has none for so little."""
         problem = self._problem(room_bytes, again)
-        solution = self._solve(problem)
+        left_s = max(0.0, self._ends - time.perf_counter())
+        solution = self._solve(problem, replace(self._limits, time_s=SHARE * left_s))
         if solution.plan is None or solution.objective is None:
             return None
         peak = self._peak_of(solution.plan)

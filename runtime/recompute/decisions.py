@@ -88,7 +88,8 @@ class Decisions:
         """
         self.layers, self.footprint, self._uses, self.stays = layers, footprint, uses, stays
         self._peaks = footprint.peaks
-        if self._by_default and self.whole is None and not _alike(layers):
+        alike = _alike(layers) and any(layer.decided() for layer in layers)
+        if self._by_default and self.whole is None and not alike:
             self._named = OF_UNLIKE_BLOCKS
             self.whole = JointStep(build_solver(self._named, {}), self._limits, self._device)
         if self.whole is None:
@@ -145,8 +146,8 @@ class Decisions:
             return self.footprint.walk(policies).peak_bytes + self._later_bytes + more
 
         decided = decide(
-            lambda problem: solve(self._solver, problem, self._limits).solution, layer, self._blocks, within_bytes,
-            peak_of,
+            lambda problem, limits: solve(self._solver, problem, limits).solution, self._limits, layer, self._blocks,
+            within_bytes, peak_of,
         )  # fmt: skip
         self.decided = decided
         self.promised_bytes = peak_of(decided[1].plan)

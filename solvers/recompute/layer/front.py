@@ -129,17 +129,32 @@ class Front:
         return Policy(stored, recomputed)
 
 
-_REMEMBERED: OrderedDict[tuple[Layer, int | None], Front] = OrderedDict()
+_REMEMBERED: OrderedDict[tuple[Layer, int | None], Front | None] = OrderedDict()  # None: of too many policies
 
 
 def front_of(layer: Layer, inflight: int | None = None, stop: Callable[[], bool] = lambda: False) -> Front:
-    """The front of a layer, from memory if it was among the last ones asked for; raises as `Front.of`."""
+    """The front of a layer, from memory if it was among the last ones asked for; raises as `Front.of`.
+
+    That a layer has too many policies is remembered, too, unless `stop` ended the list.
+    """
     key = (layer, inflight)
-    found = _REMEMBERED.pop(key, None)
-    _REMEMBERED[key] = Front.of(layer, inflight, MAX_STATES, stop) if found is None else found
+    found = _REMEMBERED.pop(key) if key in _REMEMBERED else _listed(layer, inflight, stop)
+    _REMEMBERED[key] = found
     if len(_REMEMBERED) > REMEMBERED:
         _REMEMBERED.popitem(last=False)
-    return _REMEMBERED[key]
+    if found is None:
+        raise TooManyStates
+    return found
+
+
+def _listed(layer: Layer, inflight: int | None, stop: Callable[[], bool]) -> Front | None:
+    """None where there are too many policies; raises `TooManyStates` where `stop` ended the list before that."""
+    try:
+        return Front.of(layer, inflight, MAX_STATES, stop)
+    except TooManyStates:
+        if stop():
+            raise
+        return None
 
 
 def forget_fronts() -> None:

@@ -1,5 +1,6 @@
 """The room that solvers are given: as much as the reckoned peak allows, against every plan that there is."""
 
+import time
 from collections.abc import Callable
 from itertools import combinations
 
@@ -33,8 +34,8 @@ def _stored(ops: tuple[int, ...]) -> int:
     return sum(SIZES[op] for op in ops)
 
 
-def by(name: str) -> Callable[[RecomputeLayerProblem], Solution[RecomputeLayerPlan]]:
-    return lambda problem: solve(build_solver(name, {}), problem, Limits()).solution
+def by(name: str) -> Callable[[RecomputeLayerProblem, Limits], Solution[RecomputeLayerPlan]]:
+    return lambda problem, limits: solve(build_solver(name, {}), problem, limits).solution
 
 
 @pytest.mark.parametrize("budget", [1000, 1030, 1100, 1200, 1290, 1315, 1400])
@@ -46,7 +47,7 @@ def test_the_single_policy_is_nearly_the_best_that_fits(budget: int) -> None:
         for stored in combinations(range(4), count)
         if 1000 + (BLOCKS - 1) * _stored(stored) <= budget
     ]
-    problem, solution = decide(by("heu"), LAYER, BLOCKS, budget, peak_of)
+    problem, solution = decide(by("heu"), Limits(), LAYER, BLOCKS, budget, peak_of)
     assert solution.plan is not None and solution.objective is not None
     assert peak_of(solution.plan) <= budget
     assert min(every) <= solution.objective <= min(every) + BLOCKS * 2
@@ -54,20 +55,36 @@ def test_the_single_policy_is_nearly_the_best_that_fits(budget: int) -> None:
 
 
 def test_with_room_for_everything_nothing_runs_again() -> None:
-    _, solution = decide(by("heu"), LAYER, BLOCKS, 2000, peak_of)
+    _, solution = decide(by("heu"), Limits(), LAYER, BLOCKS, 2000, peak_of)
     assert solution.objective == 0
 
 
 def test_less_than_nothing_stored_is_refused_with_that() -> None:
     with pytest.raises(InfeasibleBudget, match="budget is 999 bytes, the least feasible one 1000"):
-        decide(by("heu"), LAYER, BLOCKS, 999, peak_of)
+        decide(by("heu"), Limits(), LAYER, BLOCKS, 999, peak_of)
 
 
 def test_where_no_plan_of_the_solver_fits_nothing_is_stored() -> None:
     """A rule may know plans only that are too large."""
 
-    def greedy(problem: RecomputeLayerProblem) -> Solution[RecomputeLayerPlan]:
-        return by("heu")(msgspec.structs.replace(problem, budget_bytes=10**6))
+    def greedy(problem: RecomputeLayerProblem, limits: Limits) -> Solution[RecomputeLayerPlan]:
+        return by("heu")(msgspec.structs.replace(problem, budget_bytes=10**6), limits)
 
-    _, solution = decide(greedy, LAYER, BLOCKS, 1000, peak_of)
+    _, solution = decide(greedy, Limits(), LAYER, BLOCKS, 1000, peak_of)
     assert solution.solver == "full" and peak_of(solution.plan) == 1000
+
+
+def test_all_questions_together_have_the_limits_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer of hundreds of operators was listed anew for each room: minutes where the limit was five seconds."""
+    now, given = 0.0, list[float]()
+
+    def slow(problem: RecomputeLayerProblem, limits: Limits) -> Solution[RecomputeLayerPlan]:
+        nonlocal now
+        given.append(limits.time_s)
+        now += limits.time_s
+        return by("heu")(problem, Limits())
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    decide(slow, Limits(time_s=8.0), LAYER, BLOCKS, 1200, peak_of)
+    assert given[:3] == [2.0, 1.5, 1.125]
+    assert len(given) > 10 and sum(given) < 8

@@ -370,6 +370,35 @@ def test_where_nobody_names_a_solver_blocks_of_two_kinds_are_planned_by_one_of_t
     assert plan(single, budget="1GiB").whole is not None, "nothing repeats"
 
 
+class _Bare(nn.Module):
+    """Bare linear layers: what they save they are given, so that nothing of them runs again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(6))
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            data = torch.relu(layer(data))
+        return data
+
+
+def _bare(device: torch.device) -> Trainee:
+    model, data = _Bare().to(device), torch.linspace(-1, 1, 256 * 64).view(256, 64).to(device)
+    return Trainee(model, model.layers, lambda: model(data).square().mean())
+
+
+def test_where_nothing_runs_again_storages_leave_unless_somebody_named_a_solver_of_layers() -> None:
+    device = prepared("sim")
+    free = trained(device, _bare)
+    budget = int(0.8 * max(free.peaks))
+    kept = trained(device, _bare, budget=budget, solver=None, around=True)
+    assert kept.equals(free) and max(kept.peaks[1:]) <= budget and kept.session is not None
+    assert kept.session.report().solver == "greedy-joint"
+    with pytest.raises(InvalidInput, match="no operator of the blocks can run again"):
+        trained(device, _bare, budget=budget, solver="heu")
+
+
 def test_blocks_that_run_other_operators_are_refused_by_number(device: torch.device) -> None:
     model = nn.Sequential(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), nn.Sequential(nn.Linear(8, 8), nn.GELU())).to(
         device

@@ -156,7 +156,10 @@ def test_a_layer_with_too_many_policies_goes_to_the_programme(monkeypatch: pytes
     assert "too many policies to list" in answer.reason
     assert answer.engine is not None
     assert "HiGHS" in answer.engine
+    monkeypatch.setattr(Front, "of", lambda *_: pytest.fail("that there are too many was forgotten"))
+    assert Heu().solve(problem, Limits()).objective == answer.objective
     monkeypatch.undo()
+    forget_fronts()
     assert answer.objective == Heu().solve(problem, Limits()).objective
     assert answer.bound is not None
 
@@ -179,6 +182,7 @@ def test_where_the_programme_runs_out_of_time_everything_again_is_no_better(
     assert answer.reason is not None
     assert answer.reason.endswith("the time limit was reached")
     assert Heu().solve(replace(problem, budget_bytes=0), Limits()).status is not Status.FEASIBLE
+    forget_fronts()
 
 
 def test_where_the_programme_has_no_plan_the_best_one_without_windows_is_the_answer(

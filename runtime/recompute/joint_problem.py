@@ -5,7 +5,7 @@ the program does with blocks' tensors outside of them (`outside.py`): what it re
 is in use until it lets go.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 
 from msgspec.structs import replace
@@ -191,8 +191,9 @@ def _with_workspaces(step: Step, layers: Sequence[Layer], problem: JointProblem)
     """
     first, more = begin_of(step), _beyond(step, layers, problem)
     static = max(0, -min(more.values(), default=0))
+    beside = _made_behind(step, layers, more)
     ops = [
-        replace(op, workspace_bytes=static + more[index] if index in more else 0)
+        replace(op, workspace_bytes=static + more[index] + beside[index] if index in more else 0)
         if index < first
         else replace(
             op,
@@ -205,6 +206,27 @@ def _with_workspaces(step: Step, layers: Sequence[Layer], problem: JointProblem)
         most = max(op.workspace_bytes + (op.output_bytes if at >= first else 0) for at, op in enumerate(ops))
         ops[first - 1] = replace(ops[first - 1], workspace_bytes=max(most, ops[first - 1].workspace_bytes))
     return replace(problem, static_bytes=problem.static_bytes - static, ops=tuple(ops))
+
+
+def _made_behind(step: Step, layers: Sequence[Layer], more: Mapping[int, int]) -> list[int]:
+    """By op of the forward pass: what its block made behind it, no plan knows, and is there when the op runs again.
+
+    In-place operators copy what they overwrite for autograd, as in a GRU's cell. What is in use beyond the problem does
+    not go before the backward pass, as far as later ops of the forward pass have as much in use.
+    """
+    first = begin_of(step)
+    least, lasts = min((more[op] for op in more if op == first - 1), default=0), [0] * (first + 1)
+    for op in range(first - 1, -1, -1):
+        least = lasts[op] = min(least, more.get(op, least))
+    lasts[first] = lasts[first - 1]
+    end = {place.block: op + 1 for op, place in enumerate(step.places[:first]) if place.kind == "output"}
+    waits = any(layer.backward_waits_us for layer in layers)  # in which blocks before run again
+    found = [0] * first
+    for op, place in enumerate(step.places[:first]):
+        if place.kind == "unit":
+            block = min(place.block + waits, len(layers) - 1)
+            found[op] = lasts[end[block]] - lasts[op]
+    return found
 
 
 def _larger_gradient(place: Place, layers: Sequence[Layer]) -> int:

@@ -72,6 +72,7 @@ class RecomputeSession:
         self._walk: Walk | None = None
         self._estimated, self._doubted = True, False  # whether the pass for which it was decided is an evaluation
         self._before_growth: Kept | None = None
+        self._told_within = False
         self._waited = self._accumulated_bytes = self._accumulated_before = 0
         self._parameters = list(model.parameters())
         self._versions: list[int] = []
@@ -162,6 +163,16 @@ class RecomputeSession:
         if self._walk is not None:
             self._walk.end_requests()
 
+    def _runs_within(self, block: int) -> None:
+        """A block runs within a backward pass: say so once."""
+        if not self._told_within:
+            LOG.warning(
+                "%s runs within a backward pass, as under a checkpoint of the model's own (use_reentrant=True): plans "
+                "know little of such passes, so switch it off; the plan runs again what it has to",
+                self._names[block],
+            )
+        self._told_within = True
+
     def before_gathering(self) -> None:
         """What stays is about to be moved."""
         self._keeping.segments.remember()
@@ -177,7 +188,7 @@ class RecomputeSession:
         walk.clocked = self._joint is not None or (first and self._by_default)  # who decides is not known before
         walk.numbering = self._numbering
         walk.on_pass, walk.on_aside = self._next_pass, self._stand_aside
-        walk.on_other = self._gives_way
+        walk.on_other, walk.on_within = self._gives_way, self._runs_within
         walk.on_peak = self._end_part  # somebody else may begin the statistics anew between steps
         self._walk = walk.__enter__()
         self._reserve_host()

@@ -51,9 +51,10 @@ class Walk(AbstractContextManager["Walk"]):
     oldest pass that has not had its backward pass. `timed` measures operators and waits; with `intervals` also what the
     device's memory does between events (`footprint`), for which its statistics are begun anew. `on_pass` is called
     before each pass, with what its first block is given, `on_peak` when memory has passed its peak: before
-    the backward pass of a pass's first block, and after the whole one, and `on_aside` where a block runs without
-    gradients between passes. `on_other` is asked, with `strayed` and `growth`, whether a pass is none of the plan's:
-    the rest of it stores nothing then, and what it has stored goes. `whole`: the last pass had its backward pass;
+    the backward pass of a pass's first block, and after the whole one, `on_aside` where a block runs without
+    gradients between passes, `on_within`, with its index, where one runs within a backward pass. `on_other` is asked,
+    with `strayed` and `growth`, whether a pass is none of the plan's: the rest of it stores nothing then, and what it
+    has stored goes. `whole`: the last pass had its backward pass;
     `given` is what its first block was. `clocked` times whole passes (`timed_pass`: the last).
     `watch` is told each value that autograd asks for: which of `calls`, the node, its place. `groups`: with whom calls
     that are `timed` and `clocked` have communicated in their blocks. Policies know blocks by their `numbering`; calls
@@ -70,6 +71,7 @@ class Walk(AbstractContextManager["Walk"]):
     on_pass: Callable[[Given], None] | None = None
     on_peak: Callable[[], None] | None = None
     on_aside: Callable[[], None] | None = None
+    on_within: Callable[[int], None] | None = None
     on_other: Callable[[bool, float], bool] | None = None
     watch: Callable[[Call, tuple[int, int]], None] | None = None
     clocked: bool = False
@@ -194,6 +196,8 @@ class Walk(AbstractContextManager["Walk"]):
             if self.on_aside is not None and self.idle:
                 self.on_aside()
             return forward(*args, **kwargs)
+        if self.on_within is not None and torch._C._current_graph_task_id() != NO_BACKWARD:
+            self.on_within(index)
         if self._is_next_pass(index):
             self._begin_pass(Given.of(args, kwargs))
         number = self.numbering.numbers[index]

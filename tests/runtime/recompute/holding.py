@@ -47,6 +47,22 @@ class Detached(Two):
         return hidden + self.second(inner * 1.5), inner.detach()
 
 
+class Overwriting(nn.Module):
+    """Wide operators run again while there is what autograd had copied, since a later one overwrote it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.message, self.cell = nn.Linear(2 * WIDTH, WIDTH), nn.GRUCell(WIDTH, WIDTH)
+        self.register_buffer("ends", torch.randint(256, (2, 1024), generator=torch.Generator().manual_seed(0)))
+
+    def forward(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """New states of a graph's nodes, and little."""
+        first, last = self.ends
+        message = torch.relu(self.message(torch.cat([hidden[first], hidden[last]], -1)))
+        told = torch.zeros_like(hidden).index_add(0, last, message)
+        return self.cell(told, hidden), hidden[:1].detach()
+
+
 class Nested(nn.Module):
     """Holds what its parts return until it returns itself."""
 
@@ -253,6 +269,7 @@ PROGRAMS: dict[str, tuple[Build, Loop]] = {
     "results joined": (partial(twos, joined), training.ordinary),
     "detached results": (partial(twos, squares, block=Detached), training.ordinary),
     "half of them read": (partial(twos, half, block=Detached), training.ordinary),
+    "copies of what is overwritten": (partial(twos, squares, block=Overwriting), training.ordinary),
     "nested blocks": (partial(twos, squares, block=Nested), training.ordinary),
     "one of three results": (partial(twos, squares, block=Normed), training.ordinary),
     "accumulated": (partial(twos, squares), accumulating),

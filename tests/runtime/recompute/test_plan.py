@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from experiments.recompute.models import MODELS, SMALL_NETWORKS, Size, Trainee, gpt
 from runtime.device import memory_stats
@@ -288,6 +289,40 @@ def test_blocks_that_training_never_calls_are_told(device: torch.device, caplog:
     with plan(model, budget=1 << 30, solver="joint", blocks=[model]):
         model[1](model[0](torch.ones(2, 4, device=device))).sum().backward()
     assert "none of the 1 blocks (Sequential, ...) was called in training" in caplog.text
+
+
+class _Checkpointed(nn.Module):
+    """Switches checkpoints on by itself, as Transformers' models may."""
+
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.reentrant = reentrant
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(32, 128), nn.GELU(), nn.Linear(128, 32), nn.Dropout(0.1)) for _ in range(4)
+        )
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            data = data + checkpoint(block, data, use_reentrant=self.reentrant)
+        return data
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_models_own_checkpoints_give_way_or_are_told(
+    device: torch.device, reentrant: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def make(device: torch.device) -> Trainee:
+        model = _Checkpointed(reentrant).to(device)
+        data = torch.linspace(-1, 1, 256 * 32).view(256, 32).to(device).requires_grad_()
+        return Trainee(model, model.blocks, lambda: model(data).square().mean())
+
+    free = trained(device, make)
+    kept = trained(device, make, budget=4 * max(free.peaks))
+    assert kept.equals(free) and kept.session is not None
+    assert ("blocks.3 runs within a backward pass" in caplog.text) == reentrant
+    if not reentrant:
+        report = kept.session.report()
+        assert report.exposed_us == 0 and report.plan_peak_bytes > max(free.peaks), "all is stored"
 
 
 def test_bad_input_is_answered_in_a_sentence(device: torch.device) -> None:

@@ -22,6 +22,8 @@ LEFT_OVER = 0.05
 """Where a plan for `MOST` leaves more than this share of the budget, as tensors are large, all of it is tried."""
 LESS = 0.03
 """Share of the budget by which a policy that needs help is planned for less."""
+HOPELESS = 0.05
+"""Share of the time by which a policy is so slow that it does not run once more."""
 FINEST = 0.005
 """Share of the budget by which a try has to differ from what was tried before."""
 SLOWER = 0.005
@@ -38,8 +40,8 @@ class Aimed(NamedTuple):
 class Tightening:
     """Tries of the best policy for more of `budget_bytes`, `MOST` first, then half of what is between.
 
-    One that does not serve in its first iteration runs once more, as what lies where it lies is then its own; where it
-    needs help again, the slower one counts (`slower`).
+    One that just fails to serve in its first iteration runs once more, as what lies where it lies is then its own, and
+    so does one that had blocks moved; where it needs help again, the slower one counts (`slower`).
     """
 
     def __init__(self, budget_bytes: int, tries: int = TRIES) -> None:
@@ -68,14 +70,18 @@ class Tightening:
         return best
 
     def again(self, results: Sequence[PolicyResult], planned: Sequence[Aimed]) -> bool:
-        """A policy has been executed: whether it is to be once more, as a try that does not serve, or may by chance."""
+        """A policy has been executed: whether it is to be once more, as a try that nearly serves, or may by chance."""
         latest = len(results) - 1
         if latest not in self:
             return False
         self._left -= 1
         if self._left == 0 or self._again == latest or retries(results[latest]) > 0:
             return False
-        sure = self.best(results) == latest and planned[latest].aim <= MOST * self._budget_bytes
+        ran, best = results[latest], self.best(results)
+        if best != latest and best is not None and _hopeless(ran, results[best]):
+            return False
+        moved = ran.counts is not None and ran.counts.moved > 0
+        sure = best == latest and not moved and planned[latest].aim <= MOST * self._budget_bytes
         self._again = None if sure else latest
         return not sure
 
@@ -157,6 +163,11 @@ def _help(result: PolicyResult) -> int:
     """How often a policy needed what it had not planned."""
     counts = result.counts or SessionCounts()
     return counts.fallbacks + counts.passive
+
+
+def _hopeless(result: PolicyResult, than: PolicyResult) -> bool:
+    """Whether a policy is so much slower that another iteration would not change that."""
+    return (result.duration_us or 0) > (1 + HOPELESS) * (than.duration_us or math.inf)
 
 
 def _serves(result: PolicyResult, than: PolicyResult) -> bool:

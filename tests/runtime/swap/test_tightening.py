@@ -45,6 +45,11 @@ def test_one_that_is_slower_or_needs_more_on_demand_runs_again_and_then_half_is_
         assert made.next(results, TIGHT) == (1, 935)  # half of what is between the aim and what it would have used
 
 
+def test_one_that_is_much_slower_does_not_run_again_and_one_that_had_blocks_moved_does() -> None:
+    assert not tried().again([*PORTFOLIO, ran(750.0)], TIGHT)
+    assert tried().again([*PORTFOLIO, ran(700.0, SessionCounts(moved=1))], TIGHT)
+
+
 def test_one_that_made_the_allocator_give_its_cache_back_is_not_tried_again() -> None:
     made, results = tried(), [*PORTFOLIO, ran(650.0, SessionCounts(retries=1))]
     assert made.best(results) == 1

@@ -1,7 +1,7 @@
 """The policies that a session tries: each a planner by name, with its parameters."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from typing import Literal
 
@@ -45,6 +45,13 @@ class PolicyChoice:
         if kind != "swap":
             raise InvalidInput(f"solver {self.solver!r} solves problems of kind {kind!r}: name one of kind 'swap'")
         return planner(self.solver, self.parameters, Limits(time_s=self.time_s), host=host, gaps=self.gaps)
+
+
+def needed_only(choice: PolicyChoice) -> PolicyChoice:
+    """The same, but of what the greedy heuristic chooses only what some operator needs, if that takes no longer."""
+    if choice.solver != "greedy-swap" or choice.parameters.get("fewest"):
+        return choice
+    return replace(choice, parameters={**choice.parameters, "pruned": True})
 
 
 FEWEST = PolicyChoice(parameters={"fewest": True}, tried="either")

@@ -57,7 +57,7 @@ class Overwriting(nn.Module):
 
     def forward(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """New states of a graph's nodes, and little."""
-        first, last = self.ends
+        first, last = self.get_buffer("ends").unbind()
         message = torch.relu(self.message(torch.cat([hidden[first], hidden[last]], -1)))
         told = torch.zeros_like(hidden).index_add(0, last, message)
         return self.cell(told, hidden), hidden[:1].detach()

@@ -314,7 +314,7 @@ def test_a_models_own_checkpoints_give_way_or_are_told(
     def make(device: torch.device) -> Trainee:
         model = _Checkpointed(reentrant).to(device)
         data = torch.linspace(-1, 1, 256 * 32).view(256, 32).to(device).requires_grad_()
-        return Trainee(model, model.blocks, lambda: model(data).square().mean())
+        return Trainee(model, tuple(model.blocks), lambda: model(data).square().mean())
 
     free = trained(device, make)
     kept = trained(device, make, budget=4 * max(free.peaks))
@@ -420,7 +420,7 @@ class _Bare(nn.Module):
 
 def _bare(device: torch.device) -> Trainee:
     model, data = _Bare().to(device), torch.linspace(-1, 1, 256 * 64).view(256, 64).to(device)
-    return Trainee(model, model.layers, lambda: model(data).square().mean())
+    return Trainee(model, tuple(model.layers), lambda: model(data).square().mean())
 
 
 def test_where_nothing_runs_again_storages_leave_unless_somebody_named_a_solver_of_layers() -> None:

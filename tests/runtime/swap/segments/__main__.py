@@ -1,11 +1,13 @@
 """`python -m tests.runtime.swap.segments [PROGRAM …] [sessions|plans]` prints a table of trials, line by line; minutes.
 
-Instead of a program: `small` (the default), `bytes` and `shapes` stand for all of a kind, `larger` for the last two.
+Instead of a program: `small` (the default), `bytes` and `shapes` stand for all of a kind, `larger` for the last two,
+`others` for those that nobody looked at before.
 """
 
 import sys
 
 from tests.runtime.swap.segments.larger import SHAPES_ONLY, WITH_BYTES
+from tests.runtime.swap.segments.others import OTHERS_BY_SHAPES, OTHERS_WITH_BYTES
 from tests.runtime.swap.segments.programs import PROGRAMS
 from tests.runtime.swap.segments.trials import HEAD, Technique, Trial, line, trials
 
@@ -14,6 +16,7 @@ GROUPS: dict[str, list[str]] = {
     "bytes": list(WITH_BYTES),
     "shapes": list(SHAPES_ONLY),
     "larger": [*WITH_BYTES, *SHAPES_ONLY],
+    "others": [*OTHERS_WITH_BYTES, *OTHERS_BY_SHAPES],
 }
 TECHNIQUES: dict[str, list[Technique]] = {"sessions": ["session"], "plans": ["plan"]}
 

@@ -23,6 +23,7 @@ from solvers.ir.errors import BayplanError
 from solvers.planner import planner
 from solvers.timeline.segments import most_needed
 from tests.runtime.swap.segments.larger import SHAPES_ONLY, WITH_BYTES
+from tests.runtime.swap.segments.others import OTHERS_BY_SHAPES, OTHERS_WITH_BYTES
 from tests.runtime.swap.segments.programs import PROGRAMS, Trained
 
 LATE = 4
@@ -30,7 +31,8 @@ LATE = 4
 FRACTIONS = (0.75, 0.6, 0.45)
 STEPS = 20
 CAPACITY = 64 << 30
-EVERY = PROGRAMS | WITH_BYTES | SHAPES_ONLY
+BY_SHAPES = SHAPES_ONLY | OTHERS_BY_SHAPES
+EVERY = PROGRAMS | WITH_BYTES | OTHERS_WITH_BYTES | BY_SHAPES
 Technique = Literal["session", "plan"]
 
 
@@ -102,7 +104,7 @@ def ready(program: str, expandable: bool) -> torch.device:
     """The device with nothing on it and nothing cached."""
     gc.collect()
     allocator = CachingAllocator(expandable_segments=expandable)
-    return use_sim(capacity_bytes=CAPACITY, allocator=allocator, shapes_only=program in SHAPES_ONLY).device
+    return use_sim(capacity_bytes=CAPACITY, allocator=allocator, shapes_only=program in BY_SHAPES).device
 
 
 def plain(program: str, expandable: bool) -> Plain:
@@ -247,7 +249,7 @@ def line(row: Trial) -> str:
     outcome = "kept" if row.kept else row.refused.partition(":")[0] or "over"
     if row.infeasible:
         outcome = f"infeasible: least {mib['least_bytes']} MiB"
-    equal = "shapes" if row.program in SHAPES_ONLY else "yes" if row.equal else "no"
+    equal = "shapes" if row.program in BY_SHAPES else "yes" if row.equal else "no"
     return (
         f"| {row.program} | {row.technique} | {row.fraction} | {'yes' if row.expandable else 'no'} "
         f"| {mib['plain_allocated_bytes']}, {mib['plain_reserved_bytes']} | {mib['budget_bytes']}, "

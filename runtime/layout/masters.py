@@ -127,6 +127,8 @@ class Build:
         if master.grad is not None:
             moved.grad = master.grad.to(home.device)
         torch.utils.swap_tensors(master, moved)  # type: ignore[no-untyped-call]
+        if not master._post_accumulate_grad_hooks:  # an empty dictionary stays: autograd would not see later hooks in it
+            master._post_accumulate_grad_hooks = None
         if chunk.mixed or not chunk.persistent:
             slot.working = working_view(slot.view(chunk.flat), slot.trainable)
         return slot

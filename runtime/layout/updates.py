@@ -80,6 +80,11 @@ class Updates:
         optimizer.step = self._our_step  # type: ignore[method-assign]
         self._guard = optimizer.register_state_dict_pre_hook(lambda _: self.require_unchanged())
 
+    def move_to(self, chunks: Sequence[Chunk], settle: Callable[[], None]) -> None:
+        """The masters are in other chunks from now on; none is half updated."""
+        self._chunks, self._settle = tuple(chunks), settle
+        self._seen, self._after = {}, {}
+
     def close(self) -> None:
         """The optimizer steps by itself again; a wrapper that others have put around ours since stays.
 
@@ -219,7 +224,7 @@ class Updates:
             self._forbid("the optimizer's settings change between backward and step")
         if self._backwards > 1:
             self._forbid("gradients of several backward passes are added before a step")
-        self._looked_on = self._looked_on or self._backwards == 1
+        self._looked_on = self._looked_on or (self._backwards == 1 and bool(self._seen))
 
     def _see(self, chunk: Chunk) -> Seen:
         """What a chunk is now. Until a step has shown that nothing changes, also what no version counts (`.data`)."""

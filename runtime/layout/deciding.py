@@ -1,10 +1,7 @@
-"""From a model's first step to the layout it gets: measure the step, pack the chunks, have a solver decide."""
+"""From a measured step to the layout that it gets: pack the chunks, have a solver decide."""
 
-import gc
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -22,8 +19,7 @@ from runtime.layout.update_costs import counts_on_device, states_per_number, upd
 from runtime.layout.updates import CPU_UPDATES_PER_S
 from runtime.profile.calibration import calibrate
 from runtime.profile.machine import by_direction
-from runtime.profile.memory import MemoryProfile, ProfiledBlock, activation_peak_bytes, profile_memory, turn_bytes
-from runtime.storage.access import ensure_in
+from runtime.profile.memory import MemoryProfile, ProfiledBlock, activation_peak_bytes, turn_bytes
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
 from solvers.ir.hardware import HOST, Hardware
 from solvers.ir.layout import LayoutPlan, LayoutProblem, Policy
@@ -94,7 +90,8 @@ class Decided:
     def storing_least(self) -> "Decided":
         """The same where every block is checkpointed."""
         policies = self.plan.policies
-        least: tuple[Policy, ...] = (policies[0], *(["checkpoint"] * (len(policies) - 2)), policies[-1])
+        checkpoints: list[Policy] = ["checkpoint"] * (len(policies) - 2)
+        least = policies[0], *checkpoints, policies[-1]
         return replace(self, plan=msgspec.structs.replace(self.plan, policies=least))
 
     def behind_peak_bytes(self, growth: float = 1.0) -> int:
@@ -136,75 +133,6 @@ def _calibrated(device: torch.device) -> Hardware:
     torch.accelerator.reset_peak_memory_stats(device)
     whole = msgspec.structs.replace(found.devices[0], memory_bytes=memory_limit_bytes(device))
     return msgspec.structs.replace(found, devices=(whole, *found.devices[1:]))
-
-
-def measure(
-    model: nn.Module,
-    step: Callable[[], object],
-    device: torch.device,
-    dtype: torch.dtype | None = None,
-    *,
-    ran: bool = False,
-) -> MemoryProfile:
-    """Profile a step that trains nothing, with the states off the device, computed in a type.
-
-    `ran` says that steps have run before: what is done once is done. Random numbers, gradients and buffers stay as
-    before. Raises `InfeasibleBudget` where the device does not hold even such a step; the model is where it was then.
-    """
-    place = next(model.parameters()).device
-    try:
-        return _measured(model, step, device, dtype, ran)
-    except RuntimeError as error:  # also of a storage that could not be brought back
-        if "out of memory" not in str(error):
-            raise
-        reason = str(error).partition("\n")[0]
-    gc.collect()  # what the step held is gone before the model is moved back
-    model.to(place)
-    raise InfeasibleBudget(
-        f"{device} with its {memory_limit_bytes(device)} bytes does not hold the step that is to be measured, though "
-        f"every state is off the device ({reason}): lower the batch size, or take a larger device",
-        None,
-    )
-
-
-def _measured(
-    model: nn.Module, step: Callable[[], object], device: torch.device, dtype: torch.dtype | None, ran: bool
-) -> MemoryProfile:
-    host, module = torch.get_rng_state(), torch.get_device_module(device)
-    random = module.get_rng_state(device)
-    held = [(one, name, buffer) for one in model.modules() for name, buffer in one._buffers.items()]
-    kept = {id(one): (one, one.detach().clone()) for *_, one in held if one is not None and not one.is_inference()}
-    try:
-        with _aside(model, dtype):
-            name, warmup = type(model).__name__, int(not ran)
-            for _ in range(1 if ran or device.type in ("sim", "cpu") else 2):  # the second time kernels are loaded
-                profile = profile_memory(model, step, device, name=name, on_demand=True, warmup=warmup)
-            return profile
-    finally:
-        torch.set_rng_state(host)
-        module.set_rng_state(random, device)
-        for holder, key, buffer in held:  # the very objects: others may share their memory
-            holder._buffers[key] = buffer
-        ensure_in([one for one, _ in kept.values()])
-        for one, before in kept.values():
-            one.data.copy_(before)
-
-
-@contextmanager
-def _aside(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
-    """Gradients are away inside, and parameters of the type that is computed in."""
-    before = [(parameter, parameter.data, parameter.grad) for parameter in model.parameters()]
-    for parameter, data, _ in before:
-        parameter.grad = None
-        if dtype is not None and data.is_floating_point():
-            parameter.data = data.to(dtype)
-    try:
-        yield
-    finally:
-        for parameter, data, gradient in before:
-            if dtype is not None:
-                parameter.data = data
-            parameter.grad = gradient
 
 
 def decide(

@@ -24,7 +24,6 @@ from runtime.layout.chunk import Chunk
 from runtime.layout.graphs import Graph, Graphs
 from runtime.layout.masters import Places, accumulating_node
 from runtime.layout.refusals import require_as_laid_out, require_no_transform
-from runtime.layout.steps import Peaks
 from runtime.layout.store import Store, flats
 from runtime.layout.swaps import Swaps
 from runtime.layout.turns import Turns
@@ -37,18 +36,15 @@ from solvers.ir.layout import Policy
 class Walked:
     """What a walk follows: the calls of blocks as planned, by module, and the chunks of each module.
 
-    `forward` is the model's own, `passes` how many of its graphs are there at once; `turns` and `peaks` outlive the
-    layout.
+    `forward` is the model's own; `turns` outlive the layout.
     """
 
     model: nn.Module
     forward: Callable[..., Any]
     turns: Turns
-    peaks: Peaks
     calls: tuple[nn.Module, ...]
     policies: tuple[Policy, ...]
     interval: int
-    passes: int
     chunks_of: Mapping[nn.Module, tuple[int, ...]]
 
 
@@ -60,7 +56,7 @@ class Walk:
         self._swaps = Swaps(store.log, self._begins)
         self._device = store.device
         self._flats = flats(store.chunks)
-        self._turns, self._peaks, self.graphs = walked.turns, walked.peaks, Graphs()
+        self._turns, self._peaks, self.graphs = walked.turns, store.log.peaks, Graphs()
         self._graph = Graph()
         self._called = 0
         self._in_backward: int | None = None
@@ -222,14 +218,11 @@ class Walk:
         require_as_laid_out(self._store.chunks)
 
     def run(self, args: Any, kwargs: Any, *, least: bool) -> Any:
-        """The whole model's forward, in its thread's turn; with the least in memory, no block keeps anything.
-
-        Nor does it where more graphs are there at once than was planned for.
-        """
+        """The whole model's forward, in its thread's turn; with the least in memory, every block is checkpointed."""
         trains, last = torch.is_grad_enabled(), len(self._walked.calls)
         self._graph = self.graphs.begin() if trains else Graph()
         if trains:
-            self._policies.begin_step(least=least or self.graphs.waiting > self._walked.passes)
+            self._policies.begin_step(least=least)
             self._swaps.begin_step()
         else:
             self._updates.require_readable()

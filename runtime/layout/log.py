@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from runtime.device import memory_stats
+from runtime.layout.steps import Peaks
 from solvers.check.layout.lanes import LANES, TaskSpan
 
 
@@ -31,7 +32,7 @@ class Log:
     """
 
     def __init__(self, device: torch.device, budget_bytes: int) -> None:
-        self.device = device
+        self.device, self.peaks = device, Peaks(device)
         self.budget_bytes, self._told = budget_bytes, False
         self._spans: list[_Span] = []
         self._last: list[_Span] = []
@@ -41,6 +42,7 @@ class Log:
 
     def begin_layout(self) -> None:
         """The device's statistics begin anew, and so does what is told of them."""
+        self.peaks.forget()
         self._told = False
 
     def mark(self, stream: torch.Stream | None = None) -> torch.Event:
@@ -58,6 +60,7 @@ class Log:
 
     def end_step(self) -> None:
         """The optimizer has stepped."""
+        self.peaks.to("between")
         if self._begun is not None:
             self._step = self._begun, self.mark()
             self._last, self._begun = self._spans, None

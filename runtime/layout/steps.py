@@ -12,8 +12,8 @@ from runtime.device import memory_stats
 from runtime.profile.memory import MemoryProfile, activation_peak_bytes
 from runtime.profile.memory.profile import ProfiledBlock
 
-Phase = Literal["forward", "behind", "backward", "between"]
-"""Of a step: the model's forward, what comes behind it (a loss), the way back, and what is no part of it."""
+Phase = Literal["forward", "behind", "backward", "update", "between"]
+"""Of a step: the model's forward, what comes behind it (a loss), the way back, the update, and what is none of it."""
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,8 @@ class Peaks:
             self.to("backward")
 
     def later(self, more_bytes: int) -> None:
-        """The steps to come have so much on the device that those so far had not: states of the optimizer."""
-        self.seen = {phase: peak + more_bytes for phase, peak in self.seen.items()}
+        """The steps to come have so much on the device that those so far had not: states that the update has made."""
+        self.seen = {phase: peak + more_bytes * (phase != "update") for phase, peak in self.seen.items()}
 
     def forget(self) -> None:
         """Another layout is made: the device's statistics begin anew."""
@@ -175,7 +175,7 @@ def beside_after(
     before: Beside, seen: Mapping[Phase, int], peak_bytes: int, behind_peak_bytes: int, passes: int
 ) -> Beside:
     """What is beside, by the peaks of steps and what was predicted for them, altogether and behind the forward."""
-    inside: Sequence[Phase] = ("forward", "backward")
+    inside: Sequence[Phase] = ("forward", "backward", "update")
     outside = max(0, *(seen.get(phase, 0) - peak_bytes for phase in inside))
     behind = max(0, seen.get("behind", 0) - behind_peak_bytes - outside)
     return Beside(before.outside_bytes + outside, before.behind_bytes + behind, passes)

@@ -82,15 +82,10 @@ class Updates:
 
     def move_to(self, chunks: Sequence[Chunk], settle: Callable[[], None]) -> None:
         """The masters are in other chunks from now on; none is half updated."""
-        self._chunks, self._settle = tuple(chunks), settle
-        self._seen, self._after = {}, {}
+        self._chunks, self._settle, self._seen, self._after = tuple(chunks), settle, {}, {}
 
     def close(self) -> None:
-        """The optimizer steps by itself again; a wrapper that others have put around ours since stays.
-
-        What the worker has begun is done then; an update of it that failed has been told by `step`, or never was asked
-        for.
-        """
+        """The optimizer steps by itself again, all updates done; a wrapper around ours stays."""
         self._guard.remove()
         for _, done in self._doing:
             with suppress(Exception):
@@ -175,6 +170,7 @@ class Updates:
         self._require_no_failure()
         self._settle()
         self._look()
+        self.log.peaks.to("update")
         if is_portioned(self._optimizer):
             self._rest()
         else:

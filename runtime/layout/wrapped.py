@@ -2,12 +2,14 @@
 
 A layout is made again between steps, when a forward begins and no graph of an earlier one is left: everything goes to
 the host, and from there to its new place. Masters stay the very objects, and no number changes.
+
+One file: what is measured, decided and moved is one state.
 """
 
 import gc
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,16 +22,17 @@ from runtime.blocks.replacing import forward_replaced
 from runtime.device import reset_peak_memory, shapes_only
 from runtime.layout.chunk import Chunk
 from runtime.layout.course import Course
-from runtime.layout.deciding import Asked, Decided, costs_of, decide, measure
+from runtime.layout.deciding import Asked, Decided, costs_of, decide
 from runtime.layout.first import put_back, train_once
 from runtime.layout.gradients import Gradients
 from runtime.layout.hooks import Walk, Walked
 from runtime.layout.host_lane import host_lane
 from runtime.layout.log import Log
-from runtime.layout.masters import Build, Places, held_parameters, no_weak_references, settle_states
+from runtime.layout.masters import Build, Places, settle_states
+from runtime.layout.measuring import measure
 from runtime.layout.refusals import refused, require_plain, uncopied
 from runtime.layout.report import LayoutReport, layout_report
-from runtime.layout.steps import Given, Peaks, Steps, beside_after
+from runtime.layout.steps import Given, Steps, beside_after
 from runtime.layout.store import Store
 from runtime.layout.turns import Turns
 from runtime.layout.updates import Updates
@@ -59,7 +62,7 @@ class Wrapped:
         self.decided: Decided | None = None
         self._costs: LayoutCosts | None = None
         self._walk: Walk | None = None
-        self._steps, self._turns, self._peaks = Steps(), Turns(), Peaks(device)
+        self._steps, self._turns = Steps(), Turns()
         self._grown = self._looked = self._departures = 0
         self._growth = 1.0
         self._fixed = asked.plan is not None or shapes_only(device)
@@ -77,7 +80,7 @@ class Wrapped:
             with self._turns.lock:
                 self._prepare(args, kwargs)
                 assert self._walk is not None
-                return self._walk.run(args, kwargs, least=self._first)
+                return self._walk.run(args, kwargs, least=self._stores_least(self._walk.graphs.waiting + 1))
 
         self._entered.enter_context(uncopied([self.model]))
         self._entered.enter_context(forward_replaced(self.model, forward))
@@ -121,6 +124,16 @@ class Wrapped:
             self._gone()
             raise
 
+    def _stores_least(self, passes: int) -> bool:
+        """Whether a forward, the last of so many at once, is to take as little as it can.
+
+        So do those of the first step, which shows what there is beside the model, and where more graphs than planned
+        are there at once and are too many.
+        """
+        if self._fixed or self.decided is None or passes <= self.decided.passes:
+            return self._first and not self.log.stepped
+        return replace(self.decided, passes=passes).peak_bytes() > self.asked.device_bytes
+
     def _measured(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> MemoryProfile:
         """By its own forward: what the program put around ours is around this already."""
         step, own = partial(train_once, self.model, args, kwargs), forward_replaced(self.model, self._forward)
@@ -151,18 +164,18 @@ class Wrapped:
     def _look(self) -> str:
         """Count what steps took beside what was measured; why the layout is made again for it, "" where it is not."""
         assert self._walk is not None and self.decided is not None
-        before, seen = self._steps.beside, self._peaks.seen
+        before, seen = self._steps.beside, self.log.peaks.seen
         passes = max(before.passes, self._walk.graphs.most)
         if not self.log.stepped or not (seen or passes > before.passes):
             return ""
         if not self._states_there:  # the first step had none of the optimizer's states; later ones have
             self._states_there = True
-            self._peaks.later(optimizer_bytes(self.optimizer, self.device))
+            self.log.peaks.later(optimizer_bytes(self.optimizer, self.device))
         ran = replace(self.decided.storing_least() if self._first else self.decided, passes=passes)
-        within = max(self._peaks.seen.values(), default=0) <= self.asked.device_bytes
+        within = max(self.log.peaks.seen.values(), default=0) <= self.asked.device_bytes
         growth = self._growth if within else 1.0  # forwards that are known to be larger, and fit, show nothing beside
-        after = beside_after(before, self._peaks.seen, ran.peak_bytes(growth), ran.behind_peak_bytes(growth), passes)
-        self._peaks.seen, self._first, self._growth = {}, False, 1.0
+        after = beside_after(before, self.log.peaks.seen, ran.peak_bytes(growth), ran.behind_peak_bytes(growth), passes)
+        self.log.peaks.seen, self._first, self._growth = {}, False, 1.0
         if after == before:
             return ""
         self._steps.beside = after
@@ -184,8 +197,8 @@ class Wrapped:
         self._take_apart(replaced=True)
         try:
             if measured is not None:
-                given, *arguments = measured
-                self._steps.add(given, self._measured(*arguments))
+                given, args, kwargs = measured
+                self._steps.add(given, self._measured(args, kwargs))
                 self._grown += 1
             decided = self._decided_again(measured is not None, why)
         except BaseException:
@@ -197,13 +210,12 @@ class Wrapped:
 
     def _decided_again(self, grown: bool, why: str) -> Decided:
         """For some memory less where forwards grow again and again; for the least where none that was seen fits."""
+        budget_bytes = self.asked.device_bytes
         if grown and self._grown > 1:
-            try:
-                return self._decide(self.asked.device_bytes * SPARE[0] // SPARE[1])
-            except InfeasibleBudget:
-                pass
+            with suppress(InfeasibleBudget, InvalidInput):
+                return self._decide(budget_bytes * SPARE[0] // SPARE[1])
         try:
-            return self._decide(self.asked.device_bytes)
+            return self._decide(budget_bytes)
         except (InfeasibleBudget, InvalidInput) as error:
             least = getattr(error, "least_budget_bytes", None)
             if grown:
@@ -212,14 +224,19 @@ class Wrapped:
             LOG.warning("%s, and no layout keeps the budget: %s", why, error)
             self._fixed = True
         assert self.decided is not None
-        return self.decided if least is None else self._decide(least)
+        for more in () if least is None else (0, 1, 2):  # in a little more, searches find one, too
+            with suppress(InfeasibleBudget, InvalidInput):
+                return self._decide(least * (SPARE[1] + more) // SPARE[1])
+        return self.decided
 
     def _install(self, decided: Decided) -> None:
         """Move everything to its place."""
         first = self.decided is None
         self.decided = decided
         self._costs = costs_of(decided, self.model, self.optimizer, self.device)
-        chunks = self._build(decided)
+        build = Build(decided.problem.chunk_bytes, self.device, self.asked.compute_dtype)
+        chunks = build.chunks(self.model, decided.members, decided.unused, set(decided.plan.persistent))
+        settle_states(self.optimizer)
         if first:
             self.lane = host_lane(self.device)
             self.log = Log(self.device, self.asked.device_bytes)
@@ -238,26 +255,7 @@ class Wrapped:
         self._refused.__enter__()
         self._guard = self.model.register_state_dict_pre_hook(lambda *_: self.updates.require_unchanged())  # type: ignore[no-untyped-call]
         self.log.begin_layout()
-        self._peaks.forget()
         reset_peak_memory(self.device)  # what measuring and moving took is no step's
-
-    def _build(self, decided: Decided) -> list[Chunk]:
-        held = held_parameters(self.model)
-        persistent, dtype = set(decided.plan.persistent), self.asked.compute_dtype
-        build = Build(decided.problem.chunk_bytes, self.device, dtype)
-        with no_weak_references(self.model):
-            chunks = [
-                build.chunk(number, [held[name] for name in names], persistent=number in persistent)
-                for number, names in enumerate(decided.members)
-            ]
-            if decided.unused:
-                unused = [held[name] for name in decided.unused]
-                chunks.append(Build(0, self.device, dtype).chunk(len(chunks), unused, persistent=True))
-        settle_states(self.optimizer)
-        for module in self.model.modules():
-            for name, buffer in module.named_buffers(recurse=False):
-                module._buffers[name] = buffer.to(self.device)
-        return chunks
 
     def _walked(self, decided: Decided, chunks: list[Chunk]) -> Walked:
         blocks = found_blocks.find_blocks(self.model)
@@ -266,11 +264,9 @@ class Wrapped:
             model=self.model,
             forward=self._forward,
             turns=self._turns,
-            peaks=self._peaks,
             calls=tuple(blocks[block.name] for block in decided.profile.blocks),
             policies=decided.plan.policies[1:-1],
             interval=decided.problem.interval,
-            passes=decided.passes,
             chunks_of={block: tuple(sorted({of[id(one)] for one in block.parameters()})) for block in blocks.values()},
         )
 
@@ -293,11 +289,14 @@ class Wrapped:
         if not replaced:
             self.updates.close()
             self.lane.close()
+        buffers = [(one, *named) for one in self.model.modules() for named in one._buffers.items()]
         self.model.to("cpu")
         for chunk in self.store.chunks:
             chunk.give_back()
         settle_states(self.optimizer)
         if replaced:
+            for module, name, buffer in buffers:  # the very objects
+                module._buffers[name] = buffer
             del self.store
             self._walk = None
             gc.collect()  # page-locked memory, too

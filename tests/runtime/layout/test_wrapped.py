@@ -65,7 +65,7 @@ def accumulating(model: Any, optimizer: Optimizer) -> Iterator[Tensor]:
 
 def evaluating(model: Any, optimizer: Optimizer) -> Iterator[Tensor]:
     for number, rows in enumerate((32, 96, 128, 32, 160)):
-        loss = functional.mse_loss(model(data(number, rows)), data(number + 9, rows))
+        loss: Any = functional.mse_loss(model(data(number, rows)), data(number + 9, rows))
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

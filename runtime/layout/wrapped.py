@@ -217,16 +217,16 @@ class Wrapped:
         try:
             return self._decide(budget_bytes)
         except (InfeasibleBudget, InvalidInput) as error:
-            least = getattr(error, "least_budget_bytes", None)
+            least: int | None = getattr(error, "least_budget_bytes", None)
             if grown:
                 told = f"{why}: {error}; the layout is as before, for smaller ones"
                 raise (InvalidInput(told) if least is None else InfeasibleBudget(told, least)) from error
             LOG.warning("%s, and no layout keeps the budget: %s", why, error)
             self._fixed = True
         assert self.decided is not None
-        for more in () if least is None else (0, 1, 2):  # in a little more, searches find one, too
+        for more in (0, 1, 2):  # in a little more, searches find one, too
             with suppress(InfeasibleBudget, InvalidInput):
-                return self._decide(least * (SPARE[1] + more) // SPARE[1])
+                return self._decide((least or budget_bytes) * (SPARE[1] + more) // SPARE[1])
         return self.decided
 
     def _install(self, decided: Decided) -> None:

@@ -77,9 +77,9 @@ def test_a_graph_that_waits_holds_what_is_reckoned(sim: SimDevice) -> None:
         before = torch.accelerator.memory_allocated()
         loss = loss_of(model, 0)
         held = torch.accelerator.memory_allocated() - before
-        chunks = plan.buffers * layouts.problem.chunk_bytes
-        reckoned = turn_bytes(layouts.profile, plan.policies[1:-1])[1]
-        assert abs(held - min(chunks, held) - reckoned) <= chunks
+        store = model.__dict__["_bayplan_layout"].store
+        held -= len(store.here) * layouts.problem.chunk_bytes
+        assert abs(held - turn_bytes(layouts.profile, plan.policies[1:-1])[1]) <= held // 50, seed
         loss.backward()  # type: ignore[no-untyped-call]
         del model, loss
 

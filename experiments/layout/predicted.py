@@ -23,7 +23,8 @@ from experiments.rows import commit, rows_to_text
 from experiments.tables import to_markdown, to_text
 from runtime.device import SimDevice, reset_peak_memory, use_sim
 from runtime.layout import report, unwrap, wrap
-from runtime.layout.deciding import Asked, Decided, decide, measure
+from runtime.layout.deciding import Asked, Decided, decide
+from runtime.layout.measuring import measure
 from runtime.layout.report import LayoutReport
 from runtime.profile.memory import MemoryProfile, ProfiledBlock
 from solvers.check.layout.buffers import bound_to_buffers, passes_of

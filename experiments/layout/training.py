@@ -13,9 +13,10 @@ from torch.distributed.tensor import DTensor
 from experiments.models import Batches, Gpt, GptShape
 from runtime.device import SimDevice, TraceRecord, clock, memory_stats, reset_peak_memory, use_sim
 from runtime.layout import report, wrap
-from runtime.layout.deciding import Asked, Decided, decide, measure
+from runtime.layout.deciding import Asked, Decided, decide
 from runtime.layout.fsdp2 import shard_by
 from runtime.layout.host_lane import host_lane
+from runtime.layout.measuring import measure
 from runtime.layout.report import LayoutReport
 from runtime.layout.updates import CPU_UPDATES_PER_S
 from runtime.ranks import run_ranks

@@ -98,15 +98,17 @@ class Policies:
         self, model: nn.Module, policies: Sequence[Policy], device: torch.device, interval: int, moves: Moves
     ) -> None:
         self._policies, self._device, self._interval, self._moves = policies, device, interval, moves
+        self._planned = policies
         self._states = frozenset(states_of(model))
         self._next = 0
         self._saved: dict[int, list[weakref.ref[_Saved]]] = {}
         self._given: dict[int, set[int]] = {}
         self._returned = set[int]()
 
-    def begin_step(self) -> None:
-        """A step begins, whatever became of the one before."""
+    def begin_step(self, *, least: bool = False) -> None:
+        """A step begins, whatever became of the one before; with the least in memory, every block is checkpointed."""
         self._next = 0
+        self._policies = ["checkpoint"] * len(self._planned) if least else self._planned
 
     def forward_of(self, module: nn.Module) -> Callable[..., Any]:
         """The forward of a block under the policy of its turn."""

@@ -1,10 +1,7 @@
-"""From a model's first step to the layout it gets: measure the step, pack the chunks, have a solver decide."""
+"""From a measured step to the layout that it gets: pack the chunks, have a solver decide."""
 
-import gc
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -22,11 +19,10 @@ from runtime.layout.update_costs import counts_on_device, states_per_number, upd
 from runtime.layout.updates import CPU_UPDATES_PER_S
 from runtime.profile.calibration import calibrate
 from runtime.profile.machine import by_direction
-from runtime.profile.memory import MemoryProfile, ProfiledBlock, activation_peak_bytes, profile_memory
-from runtime.storage.access import ensure_in
+from runtime.profile.memory import MemoryProfile, ProfiledBlock, activation_peak_bytes, turn_bytes
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
 from solvers.ir.hardware import HOST, Hardware
-from solvers.ir.layout import LayoutPlan, LayoutProblem
+from solvers.ir.layout import LayoutPlan, LayoutProblem, Policy
 from solvers.ir.solution import Limits, Solution, Status
 from solvers.planner import build_solver, layout_problem, pack_chunks, require_valid, solve
 from solvers.timeline.layout_launched import LayoutCosts
@@ -47,6 +43,8 @@ class Asked:
     chunk_bytes: int | None
     overlap_update: bool
     compute_dtype: torch.dtype | None = None
+    passes: int = 1
+    """How many forwards' graphs are there at once."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +58,7 @@ class Decided:
     solution: Solution[LayoutPlan] | None
     sizes: tuple[int, int]
     """The bytes of a number on its way, and of a master."""
+    passes: int = 1
 
     @property
     def members(self) -> tuple[tuple[str, ...], ...]:
@@ -72,17 +71,46 @@ class Decided:
         """Parameters that the step uses nowhere."""
         return tuple(parameter.name for parameter in self.profile.unused)
 
-    def peak_bytes(self) -> int:
-        """The most that the device will hold in a step, by the profile of every moment."""
+    @property
+    def states_bytes(self) -> int:
+        """What chunks, buffers for them and unused parameters take of the device."""
         chunks = [self.problem.chunks[number] for number in self.plan.persistent]
         states = sum(self.problem.chunk_bytes + chunk.persistent_bytes for chunk in chunks)
-        policies = self.plan.policies[1:-1]
-        activations = activation_peak_bytes(self.profile, policies, self.problem.interval)
         used = min(self.plan.buffers, len(self.problem.chunks) - len(self.plan.persistent))
-        unused = sum(parameter.bytes for parameter in self.profile.unused)
-        return states + used * self.problem.chunk_bytes + activations + unused
+        return states + used * self.problem.chunk_bytes + sum(one.bytes for one in self.profile.unused)
+
+    def peak_bytes(self, growth: float = 1.0) -> int:
+        """The most that the device will hold in a step, by the profile of every moment.
+
+        With `growth`, of a step in which what is neither a state nor there all the time takes so many times as much.
+        """
+        policies, interval = self.plan.policies[1:-1], self.problem.interval
+        return self._with_states(activation_peak_bytes(self.profile, policies, interval), growth)
+
+    def storing_least(self) -> "Decided":
+        """The same where every block is checkpointed."""
+        policies = self.plan.policies
+        checkpoints: list[Policy] = ["checkpoint"] * (len(policies) - 2)
+        least = policies[0], *checkpoints, policies[-1]
+        return replace(self, plan=msgspec.structs.replace(self.plan, policies=least))
+
+    def behind_peak_bytes(self, growth: float = 1.0) -> int:
+        """The same between the last block's forward and its backward."""
+        policies, interval = self.plan.policies[1:-1], self.problem.interval
+        return self._with_states(turn_bytes(self.profile, policies, interval)[0], growth)
+
+    def _with_states(self, activations: int, growth: float) -> int:
+        """With what graphs of forwards before hold."""
+        held, fixed = (
+            turn_bytes(self.profile, self.plan.policies[1:-1], self.problem.interval)[1],
+            self.profile.fixed_bytes,
+        )
+        held = activations - fixed + (self.passes - 1) * held
+        return self.states_bytes + fixed + int(held * min(growth, MOST_GROWTH))
 
 
+MOST_GROWTH = 1e6
+"""Where a step has grown by more, or nobody knows by how much, nothing fits."""
 MEASURING_BYTES = 256 << 20
 """What measuring a device may take of it: more than its caches hold, and little beside a model."""
 
@@ -107,69 +135,6 @@ def _calibrated(device: torch.device) -> Hardware:
     return msgspec.structs.replace(found, devices=(whole, *found.devices[1:]))
 
 
-def measure(
-    model: nn.Module, step: Callable[[], object], device: torch.device, dtype: torch.dtype | None = None
-) -> MemoryProfile:
-    """Profile a step that trains nothing, with the states off the device, computed in a type.
-
-    Random numbers, gradients and buffers stay as before. Raises `InfeasibleBudget` where the device does not hold even
-    such a step; the model is where it was then.
-    """
-    place = next(model.parameters()).device
-    try:
-        return _measured(model, step, device, dtype)
-    except RuntimeError as error:  # also of a storage that could not be brought back
-        if "out of memory" not in str(error):
-            raise
-        reason = str(error).partition("\n")[0]
-    gc.collect()  # what the step held is gone before the model is moved back
-    model.to(place)
-    raise InfeasibleBudget(
-        f"{device} with its {memory_limit_bytes(device)} bytes does not hold the step that is to be measured, though "
-        f"every state is off the device ({reason}): lower the batch size, or take a larger device",
-        None,
-    )
-
-
-def _measured(
-    model: nn.Module, step: Callable[[], object], device: torch.device, dtype: torch.dtype | None
-) -> MemoryProfile:
-    host, module = torch.get_rng_state(), torch.get_device_module(device)
-    random = module.get_rng_state(device)
-    held = [(one, name, buffer) for one in model.modules() for name, buffer in one._buffers.items()]
-    kept = {id(one): (one, one.detach().clone()) for *_, one in held if one is not None and not one.is_inference()}
-    try:
-        with _aside(model, dtype):
-            for _ in range(1 if device.type in ("sim", "cpu") else 2):  # the second time kernels are loaded
-                profile = profile_memory(model, step, device, name=type(model).__name__, on_demand=True)
-            return profile
-    finally:
-        torch.set_rng_state(host)
-        module.set_rng_state(random, device)
-        for holder, key, buffer in held:  # the very objects: others may share their memory
-            holder._buffers[key] = buffer
-        ensure_in([one for one, _ in kept.values()])
-        for one, before in kept.values():
-            one.data.copy_(before)
-
-
-@contextmanager
-def _aside(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
-    """Gradients are away inside, and parameters of the type that is computed in."""
-    before = [(parameter, parameter.data, parameter.grad) for parameter in model.parameters()]
-    for parameter, data, _ in before:
-        parameter.grad = None
-        if dtype is not None and data.is_floating_point():
-            parameter.data = data.to(dtype)
-    try:
-        yield
-    finally:
-        for parameter, data, gradient in before:
-            if dtype is not None:
-                parameter.data = data
-            parameter.grad = gradient
-
-
 def decide(
     profile: MemoryProfile,
     model: nn.Module,
@@ -189,7 +154,7 @@ def decide(
     problem = layout_problem(
         hardware,
         name=f"{profile.name} on {hardware.name}",
-        blocks=tuple(_figures(profile, hardware)),
+        blocks=tuple(_figures(profile, hardware, asked.passes)),
         moved_bytes=((), *(block.own_bytes for block in profile.blocks), ()),
         packing=packing,
         device_bytes=asked.device_bytes,
@@ -206,13 +171,13 @@ def decide(
     )
     if asked.plan is not None:
         _require_fitting(problem, asked.plan)
-        return Decided(profile, problem, packing, asked.plan, None, (size, wide))
+        return Decided(profile, problem, packing, asked.plan, None, (size, wide), asked.passes)
     solution = solve(build_solver(asked.solver, {}), problem, asked.limits).solution
     if solution.status is Status.INFEASIBLE:
         raise InfeasibleBudget(solution.reason or "no layout fits", solution.least_budget_bytes)
     if solution.plan is None:
         raise InvalidInput(f"{asked.solver} found no layout ({solution.reason}): choose another solver")
-    return Decided(profile, problem, packing, solution.plan, solution, (size, wide))
+    return Decided(profile, problem, packing, solution.plan, solution, (size, wide), asked.passes)
 
 
 def costs_of(
@@ -256,8 +221,10 @@ def _require_fitting(problem: LayoutProblem, plan: LayoutPlan) -> None:
     require_valid(problem, plan, "the given plan")
 
 
-def _figures(profile: MemoryProfile, hardware: Hardware) -> list[tuple[str, bool, tuple[int, int, int, int, int, int]]]:
-    """Each block's choice and figures; backward with the moves of its gradients into their chunk."""
+def _figures(
+    profile: MemoryProfile, hardware: Hardware, passes: int
+) -> list[tuple[str, bool, tuple[int, int, int, int, int, int]]]:
+    """Each block's choice and figures, of so many passes at once; backward with its gradients' moves."""
     last = len(profile.blocks) + 1
     first, behind = (_without_loads(profile, *one, hardware) for one in ((profile.first, 0), (profile.last, last)))
     moves = defaultdict[int, float](float)
@@ -266,7 +233,7 @@ def _figures(profile: MemoryProfile, hardware: Hardware) -> list[tuple[str, bool
             moves[one.blocks[0]] += hardware.device().launch_us + copy_ns(hardware, 2 * one.bytes) / 1000
     blocks = [(first, False), *((block, not block.frozen) for block in profile.blocks), (behind, False)]
     return [
-        _block(replace(block, backward_us=block.backward_us + round(moves[number])), choice)
+        _block(replace(block, backward_us=block.backward_us + round(moves[number])), choice, passes)
         for number, (block, choice) in enumerate(blocks)
     ]
 
@@ -280,12 +247,12 @@ def _without_loads(profile: MemoryProfile, edge: ProfiledBlock, number: int, har
     return replace(edge, forward_us=max(0, edge.forward_us - loads))
 
 
-def _block(one: ProfiledBlock, choice: bool) -> tuple[str, bool, tuple[int, int, int, int, int, int]]:
+def _block(one: ProfiledBlock, choice: bool, passes: int) -> tuple[str, bool, tuple[int, int, int, int, int, int]]:
     figures = (
         one.forward_us,
         one.backward_us,
-        one.activation_bytes,
-        one.input_bytes,
+        one.activation_bytes * passes,
+        one.input_bytes * passes,
         one.forward_transient_bytes,
         one.backward_transient_bytes,
     )

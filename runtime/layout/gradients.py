@@ -72,7 +72,7 @@ class Gradients:
             self._keep(chunk, slot, gradient)
             return False
         slot.working.grad = None
-        kept = _graph_is_kept()
+        kept = graph_is_kept()
         with torch.no_grad():
             if place in chunk.came:  # a second backward before the first one's gradients have left
                 self._add(chunk, place, slot, gradient)
@@ -89,7 +89,7 @@ class Gradients:
     def _keep(self, chunk: Chunk, slot: Slot, gradient: Tensor) -> None:
         """The gradient of what stays lies in room of its own, which is always there."""
         room = chunk.gradient_home(slot)
-        chunk.left_whole = not chunk.waiting and not _graph_is_kept()
+        chunk.left_whole = not chunk.waiting and not graph_is_kept()
         if gradient.requires_grad or gradient.layout is not torch.strided:
             return
         with torch.no_grad():
@@ -143,7 +143,7 @@ class Gradients:
             slot = chunk.slots[place]
             slot.master.grad = chunk.gradient_home(slot)
         widened = self._accumulate(chunk, target, added) if added or chunk.mixed else None
-        chunk.left_whole = not added and _complete(chunk) and not _graph_is_kept()
+        chunk.left_whole = not added and _complete(chunk) and not graph_is_kept()
         chunk.own.clear()
         chunk.came.clear()
         self._leaving.append((chunk.left, widened))
@@ -190,6 +190,6 @@ def _complete(chunk: Chunk) -> bool:
     return len(chunk.came) == sum(slot.trainable for slot in chunk.slots)
 
 
-def _graph_is_kept() -> bool:
+def graph_is_kept() -> bool:
     """Whether the backward that runs now may come again over the same graph."""
     return torch._C._current_graph_task_id() == -1 or torch._C._autograd._get_current_graph_task_keep_graph()

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from threading import Lock, RLock, get_ident
+from threading import Lock
 from typing import Any
 
 import torch
@@ -21,19 +21,27 @@ from runtime.blocks.policies import block_policies
 from runtime.blocks.replacing import forward_replaced
 from runtime.blocks.saved import device_tensors, hooks_in_force
 from runtime.layout.chunk import Chunk
+from runtime.layout.graphs import Graph, Graphs
 from runtime.layout.masters import Places, accumulating_node
 from runtime.layout.refusals import require_as_laid_out, require_no_transform
 from runtime.layout.store import Store, flats
 from runtime.layout.swaps import Swaps
+from runtime.layout.turns import Turns
 from runtime.layout.updates import Updates
+from solvers.ir.errors import InvalidInput
 from solvers.ir.layout import Policy
 
 
 @dataclass(frozen=True)
 class Walked:
-    """What a walk follows: the calls of blocks as planned, by module, and the chunks of each module."""
+    """What a walk follows: the calls of blocks as planned, by module, and the chunks of each module.
+
+    `forward` is the model's own; `turns` outlive the layout.
+    """
 
     model: nn.Module
+    forward: Callable[..., Any]
+    turns: Turns
     calls: tuple[nn.Module, ...]
     policies: tuple[Policy, ...]
     interval: int
@@ -48,11 +56,12 @@ class Walk:
         self._swaps = Swaps(store.log, self._begins)
         self._device = store.device
         self._flats = flats(store.chunks)
-        self._runs_in: int | None = None
-        self._forward_in: int | None = None
+        self._turns, self._peaks, self.graphs = walked.turns, store.log.peaks, Graphs()
+        self._graph = Graph()
         self._called = 0
         self._in_backward: int | None = None
-        self._beginning, self._turn = Lock(), RLock()
+        self._beginning = Lock()
+        self._replaced = False
         blocks = list(dict.fromkeys(walked.calls))
         inside = {module for block in blocks for module in block.modules()}
         self._rest = [module for module in walked.model.modules() if module not in inside]
@@ -68,22 +77,17 @@ class Walk:
                     if not chunk.persistent:
                         self._watch_outside(chunk, slot.master)
 
-    def close(self) -> None:
-        """The model is as it was."""
+    def close(self, *, replaced: bool = False) -> None:
+        """The model is as it was; where another layout replaces this one, graphs that are left go no way back."""
+        self._replaced = replaced
         self._stack.close()
 
-    @property
-    def _running(self) -> bool:
-        """Whether the model's forward of a step runs, in this thread: others take turns."""
-        return self._runs_in == get_ident()
-
-    @property
-    def _helps(self) -> bool:
-        """Whether this is a thread that another one's forward of the model began, and waits for: it must not wait.
-
-        Nobody says whose thread it is. One that is new has gradients enabled; one that evaluates has not.
-        """
-        return self._forward_in not in (None, get_ident()) and torch.is_grad_enabled()
+    def _require_current(self) -> None:
+        if self._replaced:
+            raise InvalidInput(
+                "a backward pass goes through a forward from before the layout was made again, whose parameters are "
+                "elsewhere now: call backward before the next forward, or give wrap a step of the largest batch"
+            )
 
     @property
     def modules(self) -> list[nn.Module]:
@@ -105,7 +109,6 @@ class Walk:
             first = self._places.first(own)
             if first is not None and module is not model and not any(one in self._inner for one in own):
                 enter(forward_replaced(module, self._alone(module, own, first)))
-        enter(forward_replaced(model, self._root()))
 
     def _watch(self, chunk: Chunk, place: int, working: nn.Parameter) -> None:
         """Take a gradient as soon as it is complete. The garbage collector does not see what such a hook holds."""
@@ -163,10 +166,12 @@ class Walk:
     @contextmanager
     def _by_itself(self, chunks: Sequence[int]) -> Iterator[None]:
         """Around what runs outside the model's forward: nothing of it is half updated, and what it saves is watched."""
-        if self._running or self._helps or torch._C._current_graph_task_id() != -1:
+        if self._turns.running or self._turns.helps or torch._C._current_graph_task_id() != -1:
             yield
             return
-        with self._turn:
+        with self._turns.lock:
+            if self._replaced:
+                raise InvalidInput("the model's layout was made again while a thread waited for its turn: call again")
             self._updates.require_readable(chunks)
             with self._guarded() if torch.is_grad_enabled() else nullcontext():
                 yield
@@ -187,7 +192,7 @@ class Walk:
 
         def run(*args: Any, **kwargs: Any) -> Any:
             again = torch._C._current_graph_task_id() != -1
-            trained = self._running or (self._helps and self._runs_in is not None)
+            trained = self._turns.running or self._turns.helps_training
             if again or not trained:  # computed again, or not trained
                 with self._by_itself(chunks):
                     self._store.need(chunks)
@@ -206,49 +211,44 @@ class Walk:
 
         return run
 
-    def _root(self) -> Callable[..., Any]:
-        """The whole model's forward."""
-        forward, last = self._walked.model.forward, len(self._walked.calls)
+    def require_trainable(self) -> None:
+        """A forward that trains begins: raise `InvalidInput` where it may not."""
+        self._updates.require_whole()
+        require_no_transform()
+        require_as_laid_out(self._store.chunks)
 
-        def run(*args: Any, **kwargs: Any) -> Any:
-            if self._running or torch._C._current_graph_task_id() != -1:
-                return forward(*args, **kwargs)
-            trains = torch.is_grad_enabled()
-            with self._turn:
-                return once(trains, args, kwargs)
-
-        def once(trains: bool, args: Any, kwargs: Any) -> Any:
-            self._updates.require_whole() if trains else self._updates.require_readable()
+    def run(self, args: Any, kwargs: Any, *, least: bool) -> Any:
+        """The whole model's forward, in its thread's turn; with the least in memory, every block is checkpointed."""
+        trains, last = torch.is_grad_enabled(), len(self._walked.calls)
+        self._graph = self.graphs.begin() if trains else Graph()
+        if trains:
+            self._policies.begin_step(least=least)
+            self._swaps.begin_step()
+        else:
+            self._updates.require_readable()
+        self._store.begin(planned=trains)
+        self._called, self._in_backward = 0, None
+        with self._places.installed(self._rest), self._guarded(), self._turns.forward(trains=trains):
             if trains:
-                require_no_transform()
-                require_as_laid_out(self._store.chunks)
-                self._policies.begin_step()
-                self._swaps.begin_step()
-            self._store.begin(planned=trains)
-            self._called, self._in_backward = 0, None
-            with self._places.installed(self._rest), self._guarded():
-                self._forward_in = get_ident()
-                self._runs_in = self._forward_in if trains else None
-                try:
-                    if trains:
-                        self._store.enter(0, ())
-                    result = forward(*args, **kwargs)
-                finally:
-                    self._forward_in = self._runs_in = None
-            if trains:
-                self._hook(result, (), last + 2, ())
-            else:
-                self._store.release()
-            return result
-
-        return run
+                self._peaks.to("forward")
+                self._store.enter(0, ())
+            result = self._walked.forward(*args, **kwargs)
+        if trains:
+            self._peaks.to("behind")
+            self._hook(result, (), last + 2, ())
+        else:
+            self._store.release()
+        return result
 
     def _hook(self, values: Any, more: Any, number: int, chunks: Sequence[int]) -> None:
         """Begin a backward pass where the gradient of any of these tensors is known."""
+        graph = self._graph
         for tensor in device_tensors((values, more), self._device):
             if tensor.grad_fn is not None:  # what a leaf has is known before what comes behind it has run
 
                 def begin(_: Tensor) -> None:
+                    self._require_current()
+                    self.graphs.goes_back(graph)
                     self._begin_backward()
                     self._store.enter_once(number, chunks)
 
@@ -263,11 +263,13 @@ class Walk:
 
     def _begin_backward(self) -> None:
         """The first thing in a backward, in whichever of autograd's threads; it ends when autograd says so."""
+        self._require_current()
         task = torch._C._current_graph_task_id()
         with self._beginning:
             if task in (-1, self._in_backward):
                 return
             self._in_backward = task
+            self._peaks.backward_begins()
             self._updates.begin_backward()
             Variable._execution_engine.queue_callback(self._end_backward)
 
@@ -276,6 +278,7 @@ class Walk:
         self._updates.all_left()
         self._store.end_backward()
         self._updates.end_backward()
+        self._peaks.to("between")
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -289,6 +292,7 @@ class Walk:
         def unpack(value: Any) -> Any:
             if not isinstance(value, _Saved):
                 return outer_unpack(value)
+            self._require_current()
             self._store.touch(value.chunk, value.chunk.place_of(value.tensor))
             return value.tensor
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from runtime.device import memory_stats
+from runtime.layout.steps import Peaks
 from solvers.check.layout.lanes import LANES, TaskSpan
 
 
@@ -27,17 +28,22 @@ REMEDY = "give wrap a step with its loss, of the largest batch"
 class Log:
     """The spans of one step; a step begins with its first forward and ends with the optimizer's step.
 
-    The first one after which the device's peak is above the budget is told in a warning.
+    The first one of a layout after which the device's peak is above the budget is told in a warning.
     """
 
     def __init__(self, device: torch.device, budget_bytes: int) -> None:
-        self.device = device
-        self._budget_bytes, self._told = budget_bytes, False
+        self.device, self.peaks = device, Peaks(device)
+        self.budget_bytes, self._told = budget_bytes, False
         self._spans: list[_Span] = []
         self._last: list[_Span] = []
         self._begun: torch.Event | None = None
         self._step: tuple[torch.Event, torch.Event] | None = None
         self._pass: tuple[str, int, torch.Event] | None = None
+
+    def begin_layout(self) -> None:
+        """The device's statistics begin anew, and so does what is told of them."""
+        self.peaks.forget()
+        self._told = False
 
     def mark(self, stream: torch.Stream | None = None) -> torch.Event:
         """Now, on a stream."""
@@ -54,6 +60,7 @@ class Log:
 
     def end_step(self) -> None:
         """The optimizer has stepped."""
+        self.peaks.to("between")
         if self._begun is not None:
             self._step = self._begun, self.mark()
             self._last, self._begun = self._spans, None
@@ -61,13 +68,18 @@ class Log:
 
     def _look_at_peak(self) -> None:
         peak = 0 if self._told else memory_stats(self.device).peak_bytes
-        if peak > self._budget_bytes:
+        if peak > self.budget_bytes:
             self._told = True
             LOG.warning(
                 "a step took %d bytes, %d more than the layout's budget of %d: steps take more than the one that was "
                 "measured; %s",
-                peak, peak - self._budget_bytes, self._budget_bytes, REMEDY,
+                peak, peak - self.budget_bytes, self.budget_bytes, REMEDY,
             )  # fmt: skip
+
+    @property
+    def stepped(self) -> bool:
+        """Whether the optimizer has stepped."""
+        return self._step is not None
 
     def begin_pass(self, what: str, number: int) -> None:
         """The forward or backward of a block is launched from here on."""

@@ -6,9 +6,9 @@ gradients between steps (clipping, schedulers, scalers, logging, `state_dict`) f
 """
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -60,6 +60,24 @@ class Build:
     def travels_as(self, parameter: Tensor) -> torch.dtype:
         """The type in which a parameter travels and is computed with."""
         return self.dtype if self.dtype is not None and parameter.is_floating_point() else parameter.dtype
+
+    def chunks(
+        self, model: nn.Module, members: Sequence[Sequence[str]], unused: Sequence[str], persistent: Set[int]
+    ) -> list[Chunk]:
+        """A model's chunks, with one that stays for what is unused; buffers go to the device."""
+        held = held_parameters(model)
+        with no_weak_references(model):
+            chunks = [
+                self.chunk(number, [held[name] for name in names], persistent=number in persistent)
+                for number, names in enumerate(members)
+            ]
+            if unused:
+                build, rest = replace(self, room_bytes=0), [held[name] for name in unused]
+                chunks.append(build.chunk(len(chunks), rest, persistent=True))
+        for module in model.modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                module._buffers[name] = buffer.to(self.device)
+        return chunks
 
     def chunk(self, number: int, members: Sequence[Held], *, persistent: bool) -> Chunk:
         """Put parameters into a new chunk: from now on they are its masters, under their own identities."""
@@ -126,7 +144,12 @@ class Build:
         moved = working_view(home, master.requires_grad)
         if master.grad is not None:
             moved.grad = master.grad.to(home.device)
+            if chunk.persistent and slot.trainable and not self.untouched:  # no second room beside its own
+                moved.grad = chunk.gradient_home(slot).copy_(moved.grad)
         torch.utils.swap_tensors(master, moved)  # type: ignore[no-untyped-call]
+        if not master._post_accumulate_grad_hooks:
+            # The dictionary of hooks that were there stays with the object: autograd would not see later ones in it.
+            master._post_accumulate_grad_hooks = None  # type: ignore[assignment]
         if chunk.mixed or not chunk.persistent:
             slot.working = working_view(slot.view(chunk.flat), slot.trainable)
         return slot

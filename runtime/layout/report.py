@@ -28,7 +28,7 @@ class LayoutReport:
     `step_us` and `spans` are those of the last whole step, None and empty before. `host_bytes` are the page-locked
     masters and gradients, `predicted_host_bytes` all that the plan counts of the host, the optimizer's states with
     them. `predicted` is the predicted step on the lanes of schedules. `departures` are steps that were not the planned
-    one.
+    one. `again` says why each layout after the first one was made; since the last one peaks count.
     """
 
     problem: LayoutProblem
@@ -50,6 +50,8 @@ class LayoutReport:
     departures: int
     overlapping: bool
     why_not_overlapping: str | None
+    budget_bytes: int = 0
+    again: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -61,8 +63,8 @@ class LayoutReport:
         step = "no step yet" if self.step_us is None else f"{self.step_us:.0f} µs"
         bound = "" if self.bound_us is None else f", no layout below {self.bound_us:.0f}"
         solver = "given" if self.solver is None else f"of {self.solver}"
-        above = self.peak_bytes > problem.device_bytes
-        over = f", above the budget of {problem.device_bytes}: {REMEDY}" if above else ""
+        above = self.peak_bytes > self.budget_bytes
+        over = f", above the budget of {self.budget_bytes}: {REMEDY}" if above else ""
         return [
             f"plan          {solver}" + ("" if self.reason is None else f" ({self.reason})"),
             f"chunks        {len(problem.chunks)} of {show_bytes(problem.chunk_bytes)}: {len(plan.persistent)} stay, "
@@ -73,6 +75,7 @@ class LayoutReport:
             f"host          {self.host_bytes} bytes page-locked; with states {self.predicted_host_bytes} predicted",
             f"updates       {'beside' if self.overlapping else 'after'} backward{why}",
             f"departures    {self.departures}",
+            *(f"made again    {why}" for why in self.again),
         ]
 
 
@@ -114,9 +117,9 @@ _WHAT = {
 
 
 def layout_report(
-    decided: Decided, costs: LayoutCosts | None, store: Store, updates: Updates, log: Log
+    decided: Decided, costs: LayoutCosts | None, store: Store, updates: Updates, log: Log, again: tuple[str, ...]
 ) -> LayoutReport:
-    """The report of a wrapped model."""
+    """The report of a wrapped model, whose layout was made again for these reasons."""
     solution, problem, plan = decided.solution, decided.problem, decided.plan
     predicted, schedule = predicted_report(decided, costs)
     pinned = [one for chunk in store.chunks if not chunk.persistent for one in (chunk.host, chunk.gradients)]
@@ -143,4 +146,6 @@ def layout_report(
         departures=store.departures,
         overlapping=updates.overlapping,
         why_not_overlapping=updates.reason,
+        budget_bytes=log.budget_bytes,
+        again=again,
     )

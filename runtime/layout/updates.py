@@ -80,12 +80,12 @@ class Updates:
         optimizer.step = self._our_step  # type: ignore[method-assign]
         self._guard = optimizer.register_state_dict_pre_hook(lambda _: self.require_unchanged())
 
-    def close(self) -> None:
-        """The optimizer steps by itself again; a wrapper that others have put around ours since stays.
+    def move_to(self, chunks: Sequence[Chunk], settle: Callable[[], None]) -> None:
+        """The masters are in other chunks from now on; none is half updated."""
+        self._chunks, self._settle, self._seen, self._after = tuple(chunks), settle, {}, {}
 
-        What the worker has begun is done then; an update of it that failed has been told by `step`, or never was asked
-        for.
-        """
+    def close(self) -> None:
+        """The optimizer steps by itself again, all updates done; a wrapper around ours stays."""
         self._guard.remove()
         for _, done in self._doing:
             with suppress(Exception):
@@ -170,6 +170,7 @@ class Updates:
         self._require_no_failure()
         self._settle()
         self._look()
+        self.log.peaks.to("update")
         if is_portioned(self._optimizer):
             self._rest()
         else:
@@ -219,7 +220,7 @@ class Updates:
             self._forbid("the optimizer's settings change between backward and step")
         if self._backwards > 1:
             self._forbid("gradients of several backward passes are added before a step")
-        self._looked_on = self._looked_on or self._backwards == 1
+        self._looked_on = self._looked_on or (self._backwards == 1 and bool(self._seen))
 
     def _see(self, chunk: Chunk) -> Seen:
         """What a chunk is now. Until a step has shown that nothing changes, also what no version counts (`.data`)."""

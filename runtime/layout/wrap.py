@@ -1,50 +1,29 @@
 """`wrap`: one line, and a model's states are where its layout puts them while an ordinary loop trains it."""
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable
 from functools import partial
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import torch
 from torch import nn
 
-from runtime.blocks import blocks as found_blocks
-from runtime.blocks.replacing import forward_replaced
-from runtime.device import accelerator_of, memory_limit_bytes, reset_peak_memory
-from runtime.layout.chunk import Chunk
-from runtime.layout.course import Course
-from runtime.layout.deciding import Asked, Decided, costs_of, decide, measure
-from runtime.layout.first import put_back, train_once
-from runtime.layout.gradients import Gradients
-from runtime.layout.hooks import Walk, Walked
-from runtime.layout.host_lane import host_lane
-from runtime.layout.log import Log
-from runtime.layout.masters import (
-    Build,
-    Places,
-    held_parameters,
-    no_weak_references,
-    settle_states,
-)
+from runtime.device import accelerator_of, memory_limit_bytes
+from runtime.layout.deciding import Asked
 from runtime.layout.refusals import (
-    refused,
     require_dense,
     require_not_captured,
     require_one_by_one,
     require_own_parameters,
     require_plain,
-    uncopied,
 )
-from runtime.layout.report import LayoutReport, layout_report
+from runtime.layout.report import LayoutReport
 from runtime.layout.scalers import let_scalers_wait
-from runtime.layout.store import Store
-from runtime.layout.updates import Updates
+from runtime.layout.wrapped import Wrapped
 from runtime.profile.memory import MemoryProfile
 from solvers.ir.amounts import parse_budget, parse_bytes
 from solvers.ir.errors import InvalidInput
 from solvers.ir.layout import LayoutPlan
 from solvers.ir.solution import Limits
-from solvers.timeline.layout_launched import LayoutCosts
 
 WRAPPED = "_bayplan_layout"
 """The attribute of a wrapped model that holds what wraps it."""
@@ -95,14 +74,14 @@ def wrap(
     require_one_by_one(optimizer)
     require_not_captured(optimizer)
     place = accelerator_of(options["device"] if "device" in options else _device_of(model))
-    wrapped = Wrapped(model, optimizer, place, _asked(budget, options, place))
+    gone = partial(model.__dict__.pop, WRAPPED)
+    wrapped = Wrapped(model, optimizer, place, _asked(budget, options, place), gone)
     profile, step = options.get("profile"), options.get("step")
     if profile is not None:
-        wrapped.lay_out(profile)
+        wrapped.lay_out(None, profile)
     elif step is not None:
-        wrapped.lay_out(measure(model, step, place, options.get("compute_dtype")))
-    else:
-        wrapped.wait_for_a_forward()
+        wrapped.measure_step(step)
+    wrapped.enter()
     let_scalers_wait()
     model.__dict__[WRAPPED] = wrapped
     return model, optimizer
@@ -147,124 +126,11 @@ def report(model: nn.Module) -> LayoutReport:
     return _wrapped(model).report()
 
 
-def _wrapped(model: nn.Module) -> "Wrapped":
+def _wrapped(model: nn.Module) -> Wrapped:
     found = model.__dict__.get(WRAPPED)
     if not isinstance(found, Wrapped):
         raise InvalidInput(f"the model {type(model).__name__} is not wrapped: call wrap(model, optimizer, …) first")
     return found
-
-
-class Wrapped:
-    """A wrapped model: first waiting for its step to be measured, then laid out."""
-
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device, asked: Asked) -> None:
-        self.model, self.optimizer, self.device, self.asked = model, optimizer, device, asked
-        self.decided: Decided | None = None
-        self._costs: LayoutCosts | None = None
-        self._walk: Walk | None = None
-        self._waiting: ExitStack | None = None
-
-    def wait_for_a_forward(self) -> None:
-        """Measure the first forward that trains, before it runs."""
-
-        def first(*args: Any, **kwargs: Any) -> Any:
-            if not torch.is_grad_enabled():
-                raise InvalidInput(
-                    "the wrapped model's first forward runs without gradients, so its layout is not decided yet: give "
-                    "wrap a step, or train one step first"
-                )
-            self._stop_waiting()
-            try:
-                step = partial(train_once, self.model, args, kwargs)
-                with put_back((args, kwargs)):
-                    profile = measure(self.model, step, self.device, self.asked.compute_dtype)
-                self.lay_out(profile)
-            except BaseException:
-                del self.model.__dict__[WRAPPED]
-                raise
-            return self.model.forward(*args, **kwargs)
-
-        self._waiting = waiting = ExitStack()
-        waiting.enter_context(uncopied([self.model]))
-        waiting.enter_context(forward_replaced(self.model, first))
-
-    def _stop_waiting(self) -> None:
-        if self._waiting is not None:
-            self._waiting.close()
-            self._waiting = None
-
-    def lay_out(self, profile: MemoryProfile) -> None:
-        """Decide, and move everything to its place."""
-        require_plain(self.model)
-        decided = self.decided = decide(profile, self.model, self.optimizer, self.device, self.asked)
-        self._costs = costs_of(decided, self.model, self.optimizer, self.device)
-        chunks = self._build(decided)
-        lane = self.lane = host_lane(self.device)
-        log = self.log = Log(self.device, decided.problem.device_bytes)
-        gradients = Gradients(log, lane)
-        course = Course.of(decided.problem, decided.plan)
-        self.store = store = Store(chunks, log, decided.plan.buffers, course, gradients)
-        places = Places(chunks, store.touch)
-        self.updates = Updates(self.optimizer, chunks, lane, gradients.settle, log, overlap=self.asked.overlap_update)
-        gradients.on_left, gradients.on_outside = self.updates.left, self.updates.outside
-        self._walk = Walk(self._walked(decided, chunks), store, places, self.updates)
-        self._refused = refused(self.model, self.device)
-        self._refused.__enter__()
-        self._guard = self.model.register_state_dict_pre_hook(lambda *_: self.updates.require_unchanged())  # type: ignore[no-untyped-call]
-        reset_peak_memory(self.device)  # what measuring and moving took is no step's
-
-    def _build(self, decided: Decided) -> list[Chunk]:
-        held = held_parameters(self.model)
-        persistent, dtype = set(decided.plan.persistent), self.asked.compute_dtype
-        build = Build(decided.problem.chunk_bytes, self.device, dtype)
-        with no_weak_references(self.model):
-            chunks = [
-                build.chunk(number, [held[name] for name in names], persistent=number in persistent)
-                for number, names in enumerate(decided.members)
-            ]
-            if decided.unused:
-                unused = [held[name] for name in decided.unused]
-                chunks.append(Build(0, self.device, dtype).chunk(len(chunks), unused, persistent=True))
-        settle_states(self.optimizer)
-        for module in self.model.modules():
-            for name, buffer in module.named_buffers(recurse=False):
-                module._buffers[name] = buffer.to(self.device)
-        return chunks
-
-    def _walked(self, decided: Decided, chunks: list[Chunk]) -> Walked:
-        blocks = found_blocks.find_blocks(self.model)
-        of: Mapping[int, int] = {id(slot.master): chunk.number for chunk in chunks for slot in chunk.slots}
-        return Walked(
-            model=self.model,
-            calls=tuple(blocks[block.name] for block in decided.profile.blocks),
-            policies=decided.plan.policies[1:-1],
-            interval=decided.problem.interval,
-            chunks_of={block: tuple(sorted({of[id(one)] for one in block.parameters()})) for block in blocks.values()},
-        )
-
-    def report(self) -> LayoutReport:
-        """What was decided, and what the last step took."""
-        if self.decided is None:
-            raise InvalidInput("the layout is not decided before the first step: train one, or give wrap a step")
-        return layout_report(self.decided, self._costs, self.store, self.updates, self.log)
-
-    def close(self) -> None:
-        """Everything to the host, where there is room."""
-        self._stop_waiting()
-        if self._walk is None:
-            return
-        self._refused.__exit__(None, None, None)
-        self._guard.remove()
-        self._walk.close()
-        self.store.gradients.begin()  # a backward that failed may still wait
-        self.store.release()
-        self.store.gradients.settle()
-        self.updates.close()
-        self.lane.close()
-        self.model.to("cpu")
-        for chunk in self.store.chunks:
-            chunk.give_back()
-        settle_states(self.optimizer)
 
 
 def _device_of(model: nn.Module) -> torch.device | None:

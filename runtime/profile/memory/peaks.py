@@ -43,6 +43,19 @@ def activation_peak_bytes(profile: MemoryProfile, policies: Sequence[Policy], in
     return max(counted) - profile.state_bytes
 
 
+def turn_bytes(profile: MemoryProfile, policies: Sequence[Policy], interval: int = 1) -> tuple[int, int]:
+    """The same of what comes between the last block's passes, and what the graph of a forward that has ended holds."""
+    check_policies(profile, policies, interval)
+    last, most, held = len(profile.blocks), 0, 0
+    for segment, shift in _Plan(profile, policies, interval).moments(profile.forward_start):
+        beside = shift - segment.gradient_bytes - profile.state_bytes
+        if segment.place.block is None and segment.place.ended == last and segment.place.module != "optimizer":
+            most = max(most, segment.peak_bytes + beside)
+        if segment.place.run == "forward":
+            held = segment.end_bytes + beside - profile.fixed_bytes
+    return most, max(0, held)
+
+
 def check_policies(profile: MemoryProfile, policies: Sequence[Policy], interval: int) -> None:
     """Raises `InvalidInput` where the policies do not fit the profile."""
     if len(policies) != len(profile.blocks):

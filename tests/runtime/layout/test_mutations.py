@@ -17,7 +17,8 @@ from runtime.layout import gradients, hooks, store, swaps, unwrap, updates
 from runtime.layout.chunk import Chunk
 from runtime.layout.host_lane import Done
 from runtime.layout.log import Log
-from runtime.layout.wrap import WRAPPED, Wrapped
+from runtime.layout.wrap import WRAPPED
+from runtime.layout.wrapped import Wrapped
 from solvers.ir.layout import LayoutPlan, Policy
 from tests.runtime.layout.models import Language, batch, loss_of
 from tests.runtime.layout.test_loops import Signs, accumulating, evaluating, retaining

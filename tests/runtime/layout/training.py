@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from runtime.layout import report, unwrap, wrap
-from runtime.layout.deciding import Asked, Decided, decide, measure
+from runtime.layout.deciding import Asked, Decided, decide
+from runtime.layout.measuring import measure
 from runtime.profile.memory import MemoryProfile
 from solvers.check.layout.buffers import bound_to_buffers, passes_of
 from solvers.ir.layout import LayoutPlan, LayoutProblem, Policy

@@ -23,6 +23,9 @@ Planner = Solver[ReplanProblem, Solution[ReplanPlan]]
 EXACT, PAPER = "exact-replan", "algorithm1"
 PLANNERS: Mapping[str, Callable[[], Planner]] = {PAPER: Algorithm1, EXACT: ExactReplan}
 
+_EVERYTHING = ("experiments.cluster.planning", "ortools.linear_solver.python.model_builder_helper")
+"""Modules whose import brings all that a planner needs, also what `glop` imports when it is first asked."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -91,7 +94,7 @@ def _answer(name: str, problem: ReplanProblem, limits: Limits) -> Answer:
 def _fresh_processes() -> ForkServerContext:
     """Processes that begin with everything imported and nothing solved."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["experiments.cluster.planning"])
+    context.set_forkserver_preload(list(_EVERYTHING))
     return context
 
 

@@ -65,8 +65,8 @@ def measure(problem: SwapProblem, time_s: float) -> dict[str, Any]:
         "base_us": answer.base,
         "objective_us": answer.objective,
         "bound_us": answer.bound,
-        "gap": answer.gap,
-        "overhead_gap": answer.overhead_gap,
+        "gap": _rounded(answer.gap),
+        "overhead_gap": _rounded(answer.overhead_gap),
         "first_bound_s": round(first[0], 2) if first else None,
         "time_s": round(answer.solve_time_s, 1),
         "greedy_us": GreedySwap().solve(problem, Limits(time_s=time_s)).objective,
@@ -86,6 +86,10 @@ def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
         figures = [f"{row['base_us'] / 1e6:.3f}", f"{row['objective_us'] / 1e6:.3f}", f"{row['gap']:.2%}", overhead]
         lines.append(f"| {name} | {' | '.join([str(row['ops']), *figures, str(row['first_bound_s']), *beside])} |")
     return "\n".join(lines) + "\n"
+
+
+def _rounded(share: float | None) -> float | None:
+    return None if share is None else round(share, 6)
 
 
 def _ratio(time_us: int | None, best_us: int) -> str:
@@ -108,7 +112,7 @@ def main() -> None:
             rows[name] = measure(build(), asked.time)
             print(f"{name}: gap {rows[name]['gap']:.2%}, {time.perf_counter() - began:.0f} s", flush=True)
             rows = {name: rows[name] for name in CASES if name in rows}
-            place.write_text(json.dumps(rows, indent=0))
+            place.write_text(json.dumps(rows, separators=(",", ":")) + "\n")
             (asked.out / "table.md").write_text(table(rows))
 
 

@@ -1,5 +1,6 @@
 """When the swap-ins of a set of tensors are issued: in the order of their use, as early as memory allows."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,10 +25,13 @@ def issue_swap_ins(given: Instance, selected: Sequence[int], eager: bool = True)
     for op, following in zip(events, [*events[1:], len(given.time)], strict=True):
         if not state.run(op):
             return None
-        for idle in range(op + 1, following):
-            if not state.may_issue(idle):
-                break
+        idle = op + 1
+        while (idle := state.soonest(idle, following)) < following:
+            issued = state.next
             state.run(idle)
+            if state.next == issued:
+                break
+            idle += 1
     return state.choices
 
 
@@ -94,26 +98,44 @@ class _State:
             self.queue.append(tensor)
         return True
 
+    def soonest(self, op: int, following: int) -> int:
+        """The first op from this one on before which the next pending tensor may come back, if memory allows it.
+
+        `following`, where there is none before it; memory is short at none of these ops, and the host waits for none.
+        """
+        gone_at = self.out_end.get(self.pending[self.next]) if self.next < len(self.pending) else None
+        if not self.eager or gone_at is None:
+            return following
+
+        def idle(at: int) -> bool:
+            clock, host = self._clocks(at)
+            return clock >= gone_at and self._end(at, clock, host) >= self.in_free
+
+        return op + bisect_left(range(op, following), True, key=idle)
+
     def _pass(self, op: int) -> None:
         """The clocks come to an op; nothing happens at those between."""
-        if self.given.launches is None:
-            self.clock += self.given.before[op] - self.given.before[self.op]
-        else:
-            self.clock, self.host = self.given.launches.advance(self.op, op, self.clock, self.host)
+        self.clock, self.host = self._clocks(op)
+
+    def _clocks(self, op: int) -> tuple[int, int]:
+        given = self.given
+        if given.launches is not None:
+            return given.launches.advance(self.op, op, self.clock, self.host)
+        return self.clock + given.before[op] - given.before[self.op], self.host
 
     def _compute(self, op: int, now: int) -> None:
         """The clocks when an op that finds everything at `now` has run."""
-        self.clock, launches = self._end(op, now), self.given.launches
+        self.clock, launches = self._end(op, now, self.host), self.given.launches
         if launches is not None:
             self.host += launches.host[op]
             self.host = max(self.host, self.clock) if op in launches.waiting else self.host
         self.op = op + 1
 
-    def _end(self, op: int, now: int) -> int:
+    def _end(self, op: int, now: int, host: int) -> int:
         end, launches = now + self.given.time[op], self.given.launches
-        return end if launches is None else max(end, self.host + launches.host[op] + launches.tail[op])
+        return end if launches is None else max(end, host + launches.host[op] + launches.tail[op])
 
-    def may_issue(self, op: int, now: int | None = None, arrived: int | None = None) -> bool:
+    def may_issue(self, op: int, now: int, arrived: int) -> bool:
         """Whether the next pending tensor may come back right before this op.
 
         `now` is when the op is ready, `arrived` when what it reads is there: the lane must not idle until it ends.
@@ -121,10 +143,10 @@ class _State:
         if not self.eager or self.next == len(self.pending):
             return False
         given, tensor = self.given, self.pending[self.next]
-        size, last, at = given.size[tensor], given.last[tensor], self.clock if now is None else now
-        if op >= last or op <= given.first[tensor] or self.in_free > self._end(op, at if arrived is None else arrived):
+        size, last = given.size[tensor], given.last[tensor]
+        if op >= last or op <= given.first[tensor] or self.in_free > self._end(op, arrived, self.host):
             return False
-        if tensor not in self.gone and self.out_end.get(tensor, NOWHERE) > at:
+        if tensor not in self.gone and self.out_end.get(tensor, NOWHERE) > now:
             return False
         return self.absent - size >= given.need[op] and int(self.slack[op:last].min()) >= size
 

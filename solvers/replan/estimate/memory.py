@@ -36,6 +36,16 @@ def most_layers(problem: ReplanProblem, depth: int, microbatches: int) -> tuple[
     return tuple(np.where(free < 0, 0, few).tolist())
 
 
+def most_microbatches(problem: ReplanProblem, layers: Sequence[int]) -> int:
+    """The most microbatches, up to a step's, with which a split fits: stages hold no more than wait there at once."""
+    depth, each, most = len(layers), problem.layer_activation_bytes, problem.microbatches
+    for stage, (count, held) in enumerate(zip(layers, _ends_bytes(problem, depth), strict=True)):
+        free, one = problem.memory_bytes - held - count * problem.layer_static_bytes, count * each
+        if free < one * min(depth - stage, most):
+            most = max(0, free // one) if one else 0
+    return most
+
+
 def least_depth(problem: ReplanProblem) -> int | None:
     """The fewest stages that hold all layers with one microbatch; None if no depth up to `max_depth` does.
 

@@ -51,15 +51,15 @@ _CLOSE = 10**6
 """Reciprocal of how much less than it counts a split has to cost to be of use."""
 _WHOLE = 1e-6
 """A number this close to a whole one is one."""
-_ROW_US, _ENTRIES_A_US = 14, 4
+_ROW_US, _ENTRIES_A_US = 16, 4
 """About what each row of a program takes, and how many of its entries a microsecond."""
 _CENTS = 1000
 """Prices of nodes mapped anew are counted in this part, and what they receive as this part of a price at most."""
-_BEGIN_US, _CELLS_ON_HOSTS_A_US = 4_000, 90
+_BEGIN_US, _CELLS_ON_HOSTS_A_US = 4_000, 60
 """About what each program takes where hosts matter, and how many of its rows times columns a microsecond."""
 _PLACED = 4
 """So many times what a program takes its whole nodes take."""
-_CELLS_A_US = 45
+_CELLS_A_US = 30
 """Stages times layers of which a cheapest split is found in about a microsecond."""
 _STAGES_A_US = 80
 """So many stages on kinds of nodes are priced in about a microsecond."""

@@ -22,6 +22,8 @@ _CLOSE = 1e-4
 """Relative gap below which the heuristics are not asked."""
 _SHARE, _GRACE_S = 0.1, 0.1
 """Share of the time limit for each heuristic where pipelines may be deep; its seconds where the time is up."""
+_EFFORT_US, _ON_HOSTS_US = 1e6, 0.8e6
+"""What an effort of 1 may count; less where hosts matter, as the last program or choice of nodes takes 0.2 s there."""
 _TOO_LONG = "every transition takes the expected interval or longer: restart or transfer faster"
 _NOT_FOUND = "no transition was found that is shorter than the expected interval, nor a proof that there is none"
 
@@ -52,7 +54,8 @@ class ExactReplan:
 
     def solve(self, problem: ReplanProblem, limits: Limits, watch: Watch | None = None) -> Solution[ReplanPlan]:
         """The best decision found within the limits, with its bound."""
-        progress, effort = Progress(limits, watch), Effort(self.effort * 1e6)
+        most_us = self.effort * (_EFFORT_US if problem.hosts is None else _ON_HOSTS_US)
+        progress, effort = Progress(limits, watch), Effort(most_us)
         kept = rerouted(self.NAME, problem, limits)
         fitting, reason = holds(problem), why_none(problem)
         if reason is not None:
@@ -77,7 +80,7 @@ class ExactReplan:
         bound = progress.bound_us
         if bound is not None and bound >= objective:
             return progress.call(self.NAME).found(plan, objective, objective)
-        said = _open(objective, bound, progress.stop(), effort)
+        said = _open(objective, bound, progress.stop(), self.effort if effort.over() else None)
         return progress.call(self.NAME).found(plan, objective, bound, reason=said)
 
     def _without(self, best: Replanned, progress: Progress) -> Solution[ReplanPlan]:
@@ -124,11 +127,11 @@ def _least_us(problem: ReplanProblem) -> int | None:
     )
 
 
-def _open(objective: int, bound: int | None, stopped: bool, effort: Effort) -> str:
-    """What an answer that is not proven leaves open."""
+def _open(objective: int, bound: int | None, stopped: bool, spent: float | None) -> str:
+    """What an answer that is not proven leaves open; `spent`: the effort, if it is."""
     if stopped or bound is None:
         return ENDED
-    if effort.over():
-        spent = f"an effort of {effort.most_us / 1e6:g} is spent, which leaves {objective - bound} us open"
-        return f"{spent}: with a larger effort the search goes on"
+    if spent is not None:
+        left = f"an effort of {spent:g} is spent, which leaves {objective - bound} us open"
+        return f"{left}: with a larger effort the search goes on"
     return f"what transitions must move is bounded, not searched through, which leaves {objective - bound} us open"

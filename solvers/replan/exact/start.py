@@ -8,7 +8,7 @@ from solvers.replan.exact.bounds import StageLimits
 def level_split(limits: StageLimits, depth: int, microbatches: int) -> tuple[int, ...] | None:
     """Layers given one at a time to the stage that is then the quickest (ties: the first); None if memory is full."""
     problem = limits.problem
-    room = [limits.room(depth, k, microbatches) for k in range(depth, 0, -1)]
+    room = limits.rooms(depth, microbatches)[::-1].tolist()
     if min(room) < 1 or sum(room) < problem.layers:
         return None
     extras = [sum(problem.first_extra_us) * (stage == 0) for stage in range(depth)]

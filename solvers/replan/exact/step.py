@@ -12,7 +12,7 @@ from solvers.replan.progress import Stop
 
 _HALVINGS = 10
 """Bisection steps for the bound where the search was not finished."""
-_KNAPSACK_US = 28
+_KNAPSACK_US = 40
 """About what a knapsack over depths takes."""
 NEVER_US = 2**61
 """The bound where no pipelines exist at all."""

@@ -1,12 +1,11 @@
 """Times of pipelines by F5, computed once: the same splits are met under many limits."""
 
-from bisect import bisect_left
 from collections import defaultdict
 
 import numpy as np
 
 from solvers.ir.replan import ReplanProblem
-from solvers.replan.estimate.memory import fits
+from solvers.replan.estimate.memory import most_microbatches
 from solvers.replan.estimate.pipeline import rows_us
 from solvers.replan.exact.bounds import IntArray
 
@@ -39,8 +38,5 @@ class Timetable:
     def most_fitting(self, split: tuple[int, ...]) -> int:
         """The most microbatches for which memory holds the split: as many as a step has, or fewer than its stages."""
         if split not in self._fitting:
-            problem = self._problem
-            counts = range(1, min(len(split), problem.microbatches) + 1)
-            most = bisect_left(counts, True, key=lambda count: not fits(problem, split, count))
-            self._fitting[split] = problem.microbatches if most == len(counts) else most
+            self._fitting[split] = most_microbatches(self._problem, split)
         return self._fitting[split]

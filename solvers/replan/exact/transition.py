@@ -25,8 +25,6 @@ from solvers.replan.exact.steps import StepTimes
 from solvers.replan.progress import GRACE_S, Progress
 from solvers.replan.transfer.restore import Restored, Restorer
 
-_SHALLOW = 32
-"""Where no pipeline is deeper nothing is priced, which would take longer than all the rest."""
 _ASKS = 12
 """Shapes of pipelines that are searched for because prices rest on them."""
 _WORK = 50_000
@@ -307,8 +305,7 @@ class _Search:
     @cached_property
     def _prices(self) -> bool:
         """Whether prices are asked for."""
-        deepest = min(self.problem.max_depth, self.problem.layers, self.problem.nodes)
-        return deepest > _SHALLOW and self.market.small_enough() and self.best.objective_us is not None
+        return self.market.small_enough() and self.best.objective_us is not None
 
     def _floor_us(self, least_step_us: int, load: int | None) -> int:
         """No plan has a lower objective whose busiest node has this load at least; None: none is better than known."""

@@ -59,4 +59,4 @@ def test_the_exact_planner_is_never_behind() -> None:
         assert both["algorithm1"].outcome == both["exact-replan"].outcome
         if exact["objective_us"] is not None:
             assert exact["objective_us"] <= paper["objective_us"]
-            assert exact["gap"] <= 0.001
+            assert exact["gap"] == 0

@@ -7,11 +7,13 @@ import pytest
 
 from solvers.check.swap.floor import floor_us
 from solvers.check.swap.judge import judge_swap
-from solvers.ir import Limits, SwapPlan
+from solvers.ir import Limits, SwapPlan, SwapProblem
 from solvers.swap import MilpSwap
 from solvers.swap.evaluate import instance, least_budget
 from solvers.swap.floor import floor_ticks
+from solvers.swap.instances import llama2
 from solvers.swap.irregular import Irregular, Order
+from solvers.swap.polish import Incumbent, offer_orders
 
 
 @pytest.mark.parametrize("order", get_args(Order))
@@ -39,3 +41,22 @@ def test_leaving_ops_out_only_lowers_the_bound(monkeypatch: pytest.MonkeyPatch) 
     assert given.base < few < whole
     monkeypatch.setattr("solvers.check.swap.floor.MOST_MOMENTS", 40)
     assert given.base < floor_us(Irregular(8, 120).build()) < whole
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        llama2(10, 0.7, 10**10),
+        Irregular(7, 500, "nested", 0.8, 10**10, 10**10, launches=True).build(),
+    ],
+    ids=lambda problem: problem.name,
+)
+def test_nothing_waits_to_return_where_memory_is_ample(problem: SwapProblem) -> None:
+    """Swap-ins were issued where memory is short or a swapped tensor is used only: 18 and 22 % above the bound."""
+    given = instance(problem)
+    best = Incumbent(given)
+    offer_orders(given, best)
+    assert best.makespan is not None and best.makespan < 1.01 * floor_ticks(given)
+    solution = MilpSwap().solve(problem, Limits(time_s=math.inf, work=0.01))
+    assert solution.gap is not None and solution.gap < 0.01
+    assert solution.plan is not None and judge_swap(problem, solution.plan).objective_us == solution.objective

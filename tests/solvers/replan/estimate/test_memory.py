@@ -2,6 +2,7 @@
 
 from itertools import combinations, pairwise
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from solvers.replan.estimate.memory import (
     fits,
     least_depth,
     most_layers,
+    most_microbatches,
     rerouted_stage_bytes,
     stage_bytes,
 )
@@ -67,6 +69,9 @@ def test_a_split_fits_iff_no_stage_has_more_than_its_most(problem: ReplanProblem
     for layers in splits(problem.layers, depth):
         fitting = all(own <= limit for own, limit in zip(layers, most, strict=True))
         assert fits(problem, layers, count) == fitting
+        assert most_microbatches(msgspec.structs.replace(problem, microbatches=9), layers) == max(
+            (some for some in range(1, 10) if fits(problem, layers, some)), default=0
+        )
 
 
 @settings(max_examples=300, deadline=None)

@@ -13,12 +13,13 @@ from solvers.check.replan.judge import judge_replan
 from solvers.ir import Hosts, Limits, ReplanProblem, Status
 from solvers.replan import ExactReplan
 from solvers.replan.algorithm1 import Algorithm1
+from solvers.replan.exact import solver as exact
 from solvers.replan.exact import transition
 from solvers.replan.exact.closing import closed
 from solvers.replan.exact.movable import Movable
 from solvers.replan.exact.prices import Pricing
 from solvers.replan.exact.steps import StepTimes
-from solvers.replan.progress import Progress
+from solvers.replan.progress import Effort, Progress
 from solvers.replan.transfer.owners import layer_bytes
 from solvers.replan.transfer.topology import Topology
 from tests.solvers.replan.brute_force import optimum, random_problem, unlike_problem
@@ -80,7 +81,6 @@ def test_no_load_is_excluded_that_a_plan_keeps_to(cluster: Callable[[int], Repla
 def test_no_plan_is_better_than_what_prices_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing but prices bounds transitions; every plan of tiny clusters was tried."""
     monkeypatch.setattr(transition, "_SMALL", 0)
-    monkeypatch.setattr(transition, "_SHALLOW", 0)
     monkeypatch.setattr(transition._Search, "_bound", lambda self, least: 0)
     for seed in range(40):
         for problem in (small(seed, random_problem), small(seed, unlike_problem)):
@@ -93,6 +93,21 @@ def test_no_plan_is_better_than_what_prices_leave(monkeypatch: pytest.MonkeyPatc
 def test_whole_objectives_of_large_clusters_on_hosts_are_proven(seed: int, nodes: int, times: int) -> None:
     """1,275 and 1,855 nodes: 1.8e-5 and 1.1e-4 were open where all links were counted as the quicker ones."""
     problem = on_hosts(deep_cluster(seed), nodes, times)
-    answer = ExactReplan().solve(problem, LIMITS)
+    answer = ExactReplan(effort=1.5).solve(problem, LIMITS)
     assert answer.plan is not None and answer.status is Status.OPTIMAL
     assert judge_replan(problem, answer.plan).objective_us == answer.objective
+
+
+def test_little_is_counted_on_hosts_beyond_the_effort(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,559 nodes: 2.2 s were counted for an effort of one."""
+    efforts = list[Effort]()
+
+    class Noted(Effort):
+        def __init__(self, most_us: float) -> None:
+            super().__init__(most_us)
+            efforts.append(self)
+
+    monkeypatch.setattr(exact, "Effort", Noted)
+    answer = ExactReplan().solve(on_hosts(deep_cluster(86010), 8, 4), LIMITS)
+    assert "effort of 1 is spent" in (answer.reason or "")
+    assert efforts[0].spent_us < 1e6

@@ -25,7 +25,7 @@ ROUNDS, MORE_ROUNDS, MOST_ROUNDS = 10, 8, 14
 """Halvings of the room: to a thousandth of all that could be stored, fewer where less counts; more while none fits."""
 AGAIN: tuple[tuple[float, float] | None, ...] = (None, (1.0, 0.0), (0.5, 0.5), (0.5, 0.0), (0.25, 0.0), (0.0, 0.0))
 """How much of what runs again counts: of what autograd saved, and of what only later operators read. None: all."""
-SHARE = 0.25
+SHARE = 0.5
 """Of the time that is left, what one question has."""
 
 Solve = Callable[[RecomputeLayerProblem, Limits], Solution[Any]]

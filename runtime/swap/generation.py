@@ -298,9 +298,14 @@ class Generation:
         return replace(promised, swaps=len(policy.targets), mean_swaps=self._mean_swaps)
 
     def close(self) -> None:
-        """Try no more policies and let go of all: only their results stay, which the report lists to the end."""
+        """Try no more policies and let go of all: only their results stay, which the report lists to the end.
+
+        One that was to be executed once more counts as it ran.
+        """
         self.open = False
         self._policies = []
+        if self._before is not None:
+            self.results[-1], self._before = self._before, None
 
     @property
     def kept(self) -> int | None:

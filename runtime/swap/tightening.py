@@ -9,6 +9,7 @@ in the way elsewhere; whether that suffices is measured, not foreseen.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from runtime.swap.report import PolicyResult, SessionCounts
@@ -142,10 +143,11 @@ def ran_last(results: Sequence[PolicyResult], place: int | None) -> bool:
 
 
 def slower(result: PolicyResult, before: PolicyResult | None) -> PolicyResult:
-    """What two iterations under a policy tell: the later one, or that which took longer where neither is sure."""
+    """What two iterations under a policy tell: the later one, or the longer time and most help where none is sure."""
     if before is None or _help(result) == 0 or (before.duration_us or 0) <= (result.duration_us or 0):
         return result
-    return before
+    needy = max(before, result, key=lambda one: (retries(one), _help(one)))
+    return replace(needy, duration_us=before.duration_us)
 
 
 def retries(result: PolicyResult) -> int:

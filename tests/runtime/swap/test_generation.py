@@ -100,6 +100,19 @@ def test_policies_leave_segments_the_least_listed_share_that_they_need_and_more_
     assert releases(plan_at(profiled.graph, hardware(), made._aim_bytes).plan) >= least
 
 
+def test_where_a_second_run_never_comes_the_first_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generations, "held_by_steps", lambda *_: StepHeld(0, 0, retries=0, refusal=None))
+    made = Generation(1, CHOICES[:1], hardware(), BUDGET_BYTES, segments=SegmentSettings())
+    made.propose(chain_profiled(LAYERS))
+    made.measured(700.0, SessionCounts(passive=1))
+    tried = made.propose(chain_profiled(LAYERS))
+    made.measured(600.0, SessionCounts(moved=1))
+    assert tried is not None and made.trial is tried
+    for _ in range(2):
+        made.fail("not profiled")
+    assert not made.open and made.best() is tried and made.kept == 1 and made.results[1].duration_us == 600.0
+
+
 def test_an_iteration_that_fits_needs_no_policy() -> None:
     made = generation(PEAK_BYTES)
     assert made.propose(chain_profiled(LAYERS)) is None

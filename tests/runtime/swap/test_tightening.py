@@ -65,6 +65,8 @@ def test_of_two_iterations_the_slower_one_counts_unless_the_later_needs_no_help(
     assert slower(ran(700.0, HELPED), ran(800.0, HELPED)).duration_us == 800.0
     assert slower(ran(900.0, HELPED), ran(800.0, HELPED)).duration_us == 900.0
     assert slower(ran(900.0, HELPED), None).duration_us == 900.0
+    for counts in (HELPED, SessionCounts(passive=1, retries=1)):
+        assert slower(ran(700.0, counts), ran(701.0)) == ran(701.0, counts), "a quicker one's help is not forgotten"
 
 
 def test_where_whole_tensors_leave_much_all_of_the_budget_is_tried_and_is_never_sure_at_once() -> None:

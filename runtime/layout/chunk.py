@@ -137,6 +137,11 @@ class Chunk:
         start = tensor.storage_offset() * tensor.element_size()
         return bisect_right([slot.start for slot in self.slots], start) - 1
 
+    def replace(self) -> None:
+        """Its masters are elsewhere now: graphs that are left may hold it, but no memory by it."""
+        self.storage.resize_(0)
+        self.host = self.gradients = self.homes = self.home_gradients = None
+
     def give_back(self) -> None:
         """Nobody uses it any more: its memory on the device goes, without the garbage collector's help."""
         for flat in (self.flat, self.gradients, self.homes, self.home_gradients):

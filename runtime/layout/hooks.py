@@ -70,6 +70,7 @@ class Walk:
         self._stack = ExitStack()
         self._stack.callback(self._outside.clear)
         self._replace(blocks)
+        self._uses = _uses(store.chunks)
         for chunk in store.chunks:
             for place, slot in enumerate(chunk.slots):
                 if slot.trainable:
@@ -147,6 +148,14 @@ class Walk:
         self._outside.append(node)
         node.register_prehook(before)
         node.register_hook(after)
+
+    def held_elsewhere(self) -> bool:
+        """Whether the program holds a master's memory, a graph that saved a master, or a weak reference to one."""
+        masters = [slot.master for chunk in self._store.chunks for slot in chunk.slots]
+        nets = {id(one) for module in self.modules for one in module.__dict__.get("_flat_weight_refs", ())}
+        saved = any(one._use_count() > 2 for one in masters)  # type: ignore[attr-defined]
+        referred = any(id(found) not in nets for one in masters for found in weakref.getweakrefs(one))
+        return saved or referred or self._uses != _uses(self._store.chunks)
 
     def _alone(self, module: nn.Module, own: Sequence[nn.Module], first: nn.Module) -> Callable[..., Any]:
         """Forward of a module beside or inside blocks, also where neither model nor block runs around it.
@@ -228,16 +237,19 @@ class Walk:
             self._updates.require_readable()
         self._store.begin(planned=trains)
         self._called, self._in_backward = 0, None
-        with self._places.installed(self._rest), self._guarded(), self._turns.forward(trains=trains):
+        try:
+            with self._places.installed(self._rest), self._guarded(), self._turns.forward(trains=trains):
+                if trains:
+                    self._peaks.to("forward")
+                    self._store.enter(0, ())
+                result = self._walked.forward(*args, **kwargs)
             if trains:
-                self._peaks.to("forward")
-                self._store.enter(0, ())
-            result = self._walked.forward(*args, **kwargs)
-        if trains:
-            self._peaks.to("behind")
-            self._hook(result, (), last + 2, ())
-        else:
-            self._store.release()
+                self._peaks.to("behind")
+                self._hook(result, (), last + 2, ())
+            else:
+                self._store.release()
+        finally:
+            self._graph = Graph()  # only its results hold it from now on
         return result
 
     def _hook(self, values: Any, more: Any, number: int, chunks: Sequence[int]) -> None:
@@ -298,6 +310,12 @@ class Walk:
 
         with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
             yield
+
+
+def _uses(chunks: Sequence[Chunk]) -> list[int]:
+    """How many tensors share each memory of masters."""
+    flats = [next(flat for flat in (chunk.homes, chunk.host, chunk.flat) if flat is not None) for chunk in chunks]
+    return [torch._C._storage_Use_Count(flat.untyped_storage()._cdata) for flat in flats]
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class Wrapped:
         self._walk: Walk | None = None
         self._steps, self._turns = Steps(), Turns()
         self._grown = self._looked = self._departures = 0
-        self._growth = 1.0
+        self._growth, self._unmeasured, self._told = 1.0, False, False
         self._fixed = asked.plan is not None or shapes_only(device)
         self._first, self._states_there = not self._fixed, False
         self._again: list[str] = []
@@ -150,20 +150,48 @@ class Wrapped:
         Not where the plan was given, nor while backward passes are to come: what they need lies where it lies.
         """
         assert self._walk is not None and self.decided is not None
-        if self._fixed or self._walk.graphs.waiting:
+        if self._fixed:
             return
-        reasons, given = [self._look()], Given.of(args, kwargs)
+        given = Given.of(args, kwargs)
         growth = self._steps.growth(given)
+        if self._is_held(growth):
+            return
+        reasons = [self._look()]
         self._growth = max(self._growth, growth)
-        grown = growth > 1 and self.decided.peak_bytes(growth) > self.asked.device_bytes
+        grown = self._is_too_large(growth)
         if grown:
             reasons.append(f"a forward is given {given}, more than any that was measured")
         if any(reasons):
             self._make_again("; ".join(filter(None, reasons)), (given, args, kwargs) if grown else None)
 
+    def _is_too_large(self, growth: float) -> bool:
+        """Whether the layout may not keep the budget for a forward that takes so many times what was measured."""
+        assert self.decided is not None
+        return growth > 1 and self.decided.peak_bytes(growth) > self.asked.device_bytes
+
+    def _is_held(self, growth: float) -> bool:
+        """Whether everything stays where it lies, also for a forward that has grown by so much."""
+        assert self._walk is not None
+        waiting, large = self._walk.graphs.waiting, self._is_too_large(growth)
+        if not waiting and not ((large or self.log.peaks.seen) and self._walk.held_elsewhere()):
+            return False
+        self._unmeasured |= large
+        self._growth = max(self._growth, growth)
+        if large and not waiting and not self._told:
+            self._told = True
+            LOG.warning(
+                "a larger forward may take more than the budget of %d bytes, since the layout stays as it is while the "
+                "program holds parameters' memory (state_dict(), .data), weak references to them, or a graph of theirs "
+                "(a penalty): clone the former, and make the latter behind the forward",
+                self.asked.device_bytes,
+            )
+        return True
+
     def _look(self) -> str:
         """Count what steps took beside what was measured; why the layout is made again for it, "" where it is not."""
         assert self._walk is not None and self.decided is not None
+        if self._unmeasured:  # what larger forwards took shows nothing that is beside
+            self.log.peaks.seen, self._unmeasured = {}, False
         before, seen = self._steps.beside, self.log.peaks.seen
         passes = max(before.passes, self._walk.graphs.most)
         if not self.log.stepped or not (seen or passes > before.passes):
@@ -292,7 +320,7 @@ class Wrapped:
         buffers = [(one, *named) for one in self.model.modules() for named in one._buffers.items()]
         self.model.to("cpu")
         for chunk in self.store.chunks:
-            chunk.give_back()
+            chunk.replace() if replaced else chunk.give_back()
         settle_states(self.optimizer)
         if replaced:
             for module, name, buffer in buffers:  # the very objects

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -96,6 +97,18 @@ def loss_outside(model: Any, optimizer: Optimizer) -> Iterator[Tensor]:
         yield loss
 
 
+def without_backward(model: Any, optimizer: Optimizer) -> Iterator[Tensor]:
+    """Forwards whose results nobody keeps, though they may be trained: their graphs are not there any more."""
+    for number, rows in enumerate((16, 64, 128, 144)):
+        if number:
+            model(data(number, 16))
+        loss = model(data(number, rows)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss
+
+
 def wide() -> nn.Module:
     return Net(4 * WIDTH)
 
@@ -104,6 +117,7 @@ LOOPS: dict[Callable[[Any, Optimizer], Iterator[Tensor]], tuple[Callable[[], nn.
     growing: (Net, 2_200_000),
     accumulating: (Net, 2_200_000),
     evaluating: (Net, 2_200_000),
+    without_backward: (Net, 2_200_000),
     two_at_once: (Net, 2_500_000),
     loss_outside: (wide, 2_000_000),
 }
@@ -227,7 +241,7 @@ def test_a_forward_that_the_program_put_around_ours_stays(sim: SimDevice) -> Non
 
 def test_a_graph_from_before_another_layout_is_refused(sim: SimDevice) -> None:
     """Of blocks that the program calls by themselves: those of a forward keep the layout as it is."""
-    model, optimizer = made(2_200_000)
+    model, optimizer = made(1_900_000)
     train(model, optimizer, 0, 16)
     kept = model(data(1, 16)).square().mean()
     train(model, optimizer, 2, 96)
@@ -239,6 +253,76 @@ def test_a_graph_from_before_another_layout_is_refused(sim: SimDevice) -> None:
     assert report(model).again
     with pytest.raises(InvalidInput, match="from before the layout was made again"):
         aside.backward()
+
+
+def larger_while_one_waits(model: Any, optimizer: Optimizer) -> Iterator[Tensor]:
+    """What these take more than was measured is not beside the model."""
+    before = None
+    for number, rows in enumerate((16, 64, 48, 96, 128)):
+        loss = model(data(number, rows)).square().mean()
+        if before is not None:
+            before.backward()
+        before = loss
+        if number % 2:
+            loss.backward()
+            before = None
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss
+
+
+def held(what: Callable[[Any], Any]) -> Callable[[Any, Optimizer], Iterator[Tensor]]:
+    def loop(model: Any, optimizer: Optimizer) -> Iterator[Tensor]:
+        yield train(model, optimizer, 0, 16)
+        kept = what(model)
+        for number in range(2):
+            added: Any = model.first.weight.square().sum() if kept is None else torch.zeros(())
+            loss: Any = model(data(number + 1, 96)).square().mean() + added.to("sim")
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            yield loss
+        yield from (one for one in kept or () if isinstance(one, Tensor))
+
+    return loop
+
+
+HELD: dict[str, Callable[[Any], Any]] = {
+    "states": lambda model: list(model.state_dict().values()),
+    "references": lambda model: [weakref.ref(one) for one in model.parameters()],
+    "penalty": lambda model: None,
+}
+
+
+def test_larger_ones_while_one_waits_show_nothing_beside(sim: SimDevice) -> None:
+    plain, *_ = run(larger_while_one_waits, None, Net)
+    gc.collect()
+    result, *_, told = run(larger_while_one_waits, 2_200_000, Net)
+    assert told is not None and told.again and result.same_as(plain)
+
+
+@pytest.mark.parametrize("what", HELD)
+def test_nothing_moves_that_the_program_holds(sim: SimDevice, caplog: pytest.LogCaptureFixture, what: str) -> None:
+    """States that share masters' memory, weak references, and penalties that are made before the forward."""
+    loop = held(HELD[what])
+    plain, plain_states, *_ = run(loop, None, Net)
+    gc.collect()
+    result, states, _, told = run(loop, 2_200_000, Net)
+    assert told is not None and not told.again and result.same_as(plain)
+    assert all(map(torch.equal, states, plain_states))
+    assert sum("the layout stays as it is while" in message for message in caplog.messages) == 1
+
+
+def test_gradients_that_the_program_keeps_are_there_in_another_layout(sim: SimDevice) -> None:
+    model, optimizer = made(2_200_000)
+    model(data(0, 16)).square().mean().backward()
+    assert report(model).plan.persistent
+    kept = [one.grad for one in model.parameters()]
+    before = [one.cpu().clone() for one in kept]
+    optimizer.step()
+    optimizer.zero_grad()
+    model(data(1, 96))
+    assert report(model).again and all(torch.equal(one.cpu(), two) for one, two in zip(kept, before, strict=True))
 
 
 def test_a_given_plan_stays(sim: SimDevice) -> None:

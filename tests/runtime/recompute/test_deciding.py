@@ -87,4 +87,4 @@ def test_all_questions_together_have_the_limits_time(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(time, "perf_counter", lambda: now)
     decide(slow, Limits(time_s=8.0), LAYER, BLOCKS, 1200, peak_of)
     assert given[:3] == [4.0, 2.0, 1.0]
-    assert len(given) > 10 and sum(given) < 8
+    assert len(given) > 10 and sum(given) <= 8

@@ -127,10 +127,7 @@ SHOWN_BY_A_STEP = two_at_once, loss_outside
 """What no forward shows: the first step may take more."""
 
 
-def run(
-    loop: Callable[[Any, Optimizer], Iterator[Tensor]], budget: int | None, make: Callable[[], nn.Module]
-) -> tuple[Trained, list[Tensor], list[int], LayoutReport | None]:
-    """What is trained, the optimizer's states, each step's peak, and the report where there is a layout."""
+def made(budget: int | None = None, make: Callable[[], nn.Module] = Net) -> tuple[Any, Optimizer]:
     torch.manual_seed(0)
     model = make()
     if budget is None:
@@ -139,6 +136,14 @@ def run(
     if budget is not None:
         wrap(model, optimizer, budget=budget, host_budget="1GiB")
     torch.manual_seed(1)
+    return model, optimizer
+
+
+def run(
+    loop: Callable[[Any, Optimizer], Iterator[Tensor]], budget: int | None, make: Callable[[], nn.Module]
+) -> tuple[Trained, list[Tensor], list[int], LayoutReport | None]:
+    """What is trained, the optimizer's states, each step's peak, and the report where there is a layout."""
+    model, optimizer = made(budget, make)
     losses, peaks = [], []
     for loss in loop(model, optimizer):
         losses.append(loss.detach().cpu())
@@ -169,18 +174,6 @@ def train(model: Any, optimizer: Optimizer, number: int, rows: int, run: Any = N
     optimizer.step()
     optimizer.zero_grad()
     return loss.detach().cpu()
-
-
-def made(budget: int | None = None, make: Callable[[], nn.Module] = Net) -> tuple[Any, Optimizer]:
-    torch.manual_seed(0)
-    model = make()
-    if budget is None:
-        model.to("sim")
-    optimizer = adamw(list(model.parameters()))
-    if budget is not None:
-        wrap(model, optimizer, budget=budget, host_budget="1GiB")
-    torch.manual_seed(1)
-    return model, optimizer
 
 
 def test_a_step_that_no_layout_keeps_is_refused_and_smaller_ones_go_on(sim: SimDevice) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from experiments.recompute.settings import EVERYTHING, NOTHING, RecomputeSettings, parse_policy
 from experiments.recompute.step_log import StepLog
-from runtime.recompute.layer import BlockPolicy, Layer, policy_of
-from runtime.recompute.session import store_everything, store_nothing
+from runtime.recompute.layer import Layer, policy_of
+from runtime.recompute.policy import BlockPolicy, store_everything, store_nothing
 from solvers.ir import Limits
 from solvers.ir.recompute import RecomputeLayerProblem
 from solvers.ir.solution import Solution

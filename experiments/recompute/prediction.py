@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from experiments.recompute.step_log import StepLog
 from runtime.recompute.course import Ran
-from runtime.recompute.layer import BlockPolicy
+from runtime.recompute.policy import BlockPolicy
 
 
 @dataclass(frozen=True)

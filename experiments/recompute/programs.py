@@ -18,8 +18,8 @@ from experiments.ranks.models import build, own_seed
 from experiments.recompute.step_log import Recorder, StepLog
 from runtime.device.native import core
 from runtime.recompute.counts import Counts
-from runtime.recompute.layer import BlockPolicy
-from runtime.recompute.session import Walk
+from runtime.recompute.policy import BlockPolicy
+from runtime.recompute.walk import Walk
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,7 @@ from experiments.refusals import refusing
 from experiments.rows import commit
 from experiments.shapes import read_shape
 from runtime.ranks import run_ranks
-from runtime.recompute.layer import BlockPolicy
-from runtime.recompute.session import store_everything, store_nothing
+from runtime.recompute.policy import BlockPolicy, store_everything, store_nothing
 from solvers.workload import Parallelism
 
 POLICIES = (

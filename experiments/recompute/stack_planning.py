@@ -7,7 +7,8 @@ from experiments.recompute.prediction import Prediction, predict
 from experiments.recompute.settings import parse_policy
 from experiments.recompute.stack_program import Stack
 from experiments.recompute.step_log import StepLog
-from runtime.recompute.layer import BlockPolicy, Layer, policy_of
+from runtime.recompute.layer import Layer, policy_of
+from runtime.recompute.policy import BlockPolicy
 from solvers.ir import Limits
 from solvers.ir.recompute import RecomputeLayerProblem
 from solvers.ir.solution import Solution

@@ -19,8 +19,8 @@ from experiments.ranks.megatron import ParallelStage, split_cross_entropy
 from experiments.recompute.step_log import Recorder, StepLog
 from runtime.device.native import core
 from runtime.recompute.counts import Counts
-from runtime.recompute.layer import BlockPolicy
-from runtime.recompute.session import Walk
+from runtime.recompute.policy import BlockPolicy
+from runtime.recompute.walk import Walk
 from solvers.ir.hardware import Hardware
 from solvers.workload import ModelShape, Parallelism, inflight
 from solvers.workload.stage import BYTES_PER_PARAMETER

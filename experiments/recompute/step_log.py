@@ -9,7 +9,7 @@ import torch
 from runtime.recompute.calls import Call
 from runtime.recompute.footprint import Footprint
 from runtime.recompute.layer import Layer, node_times
-from runtime.recompute.session import Walk
+from runtime.recompute.walk import Walk
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Recorder:
             step_us=step_us,
             waits_us=waits_us,
             times_us=tuple(_times(call, waits_us) for call in walk.calls),
-            layers=tuple(walk.layers()),
-            footprint=walk.footprint(),
+            layers=tuple(walk.measurement.layers()),
+            footprint=walk.measurement.footprint(),
         )
 
 

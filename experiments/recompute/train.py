@@ -22,8 +22,7 @@ from experiments.run_directory import CONFIG, RunDirectory, open_run
 from experiments.tables import to_markdown, to_text
 from experiments.training.compare import print_rows
 from experiments.worlds import load_hardware
-from runtime.recompute.layer import BlockPolicy
-from runtime.recompute.session import store_everything, store_nothing
+from runtime.recompute.policy import BlockPolicy, store_everything, store_nothing
 from solvers.ir import Hardware, Row
 from solvers.ir.codec import document_to_raw
 

@@ -19,7 +19,8 @@ class Turns:
         self._forward_in: int | None = None
         self._begun = WeakSet[Thread]()
         _let_threads_tell()
-        _ALL.add(self)
+        with _ADDING:
+            _ALL.add(self)
 
     @contextmanager
     def forward(self, *, trains: bool) -> Iterator[None]:
@@ -58,6 +59,7 @@ class Turns:
 
 
 _ALL = WeakSet[Turns]()
+_ADDING = RLock()  # of models to those: a thread that begins another one goes through them
 
 
 @cache
@@ -66,7 +68,9 @@ def _let_threads_tell() -> None:
     start = Thread.start
 
     def telling(self: Thread) -> None:
-        for turns in list(_ALL):
+        with _ADDING:
+            all_turns = list(_ALL)
+        for turns in all_turns:
             turns.begins(self)
         start(self)
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from runtime.recompute.course import ABSENT, AGAIN, FIRST, Course, Happened, TapeShape
 from runtime.recompute.footprint import CallFacts
-from runtime.recompute.layer import BlockPolicy
 from runtime.recompute.moves import Move
+from runtime.recompute.policy import BlockPolicy
 from runtime.recompute.requested import Blocks, Pass
 from runtime.recompute.work import Deed
 from solvers.timeline.segments import Event as Request

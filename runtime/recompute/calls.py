@@ -9,9 +9,10 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from runtime.device.native import core
-from runtime.recompute.layer import GRAIN_BYTES, BlockPolicy, Value
+from runtime.recompute.layer import GRAIN_BYTES, Value
 from runtime.recompute.moves import Region
 from runtime.recompute.outside import Name
+from runtime.recompute.policy import BlockPolicy
 from runtime.recompute.tape import Node, Tape
 
 

@@ -13,9 +13,9 @@ from runtime.recompute.footprint import Footprint, Peaks
 from runtime.recompute.graph import Step, step_of
 from runtime.recompute.joint import JointStep
 from runtime.recompute.joint_problem import peaks_all_there
-from runtime.recompute.layer import BlockPolicy, Layer, policy_of
+from runtime.recompute.layer import Layer, policy_of
 from runtime.recompute.outside import Uses, held_units
-from runtime.recompute.session import store_nothing
+from runtime.recompute.policy import BlockPolicy, store_nothing
 from runtime.recompute.whole import WholeStep, answer_of_nothing
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
 from solvers.ir.joint import JointProblem

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from runtime.recompute.course import LAST, Course, Event, Happened, Ran, TapeShape
-from runtime.recompute.layer import BlockPolicy
+from runtime.recompute.policy import BlockPolicy
 
 Own = tuple[int, Happened, int]
 """An event of one call: where in the log, what, and its index."""

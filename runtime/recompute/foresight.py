@@ -13,7 +13,7 @@ import torch
 from runtime.device.held import Held, held_memory
 from runtime.recompute.asking import PlannedPass
 from runtime.recompute.footprint import Footprint
-from runtime.recompute.layer import BlockPolicy
+from runtime.recompute.policy import BlockPolicy
 from runtime.recompute.requested import Pass
 from solvers.ir.requests import in_use
 from solvers.timeline.segments import Event as Request

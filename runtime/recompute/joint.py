@@ -16,9 +16,10 @@ from runtime.loop.nesting import active
 from runtime.profile.machine import by_direction, hardware_of
 from runtime.recompute.graph import OTHER, Step
 from runtime.recompute.joint_problem import joint_problem
-from runtime.recompute.layer import BlockPolicy, Layer
+from runtime.recompute.layer import Layer
 from runtime.recompute.moves import Does, Move
 from runtime.recompute.places import behind_units, done_with, given_to
+from runtime.recompute.policy import BlockPolicy
 from runtime.recompute.together import Together, require_simulated, together_with
 from runtime.recompute.whole import begin_of, stored_by, units_deed
 from runtime.recompute.work import Deed, Work

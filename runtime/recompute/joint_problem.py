@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from runtime.recompute.footprint import Footprint, Peaks
 from runtime.recompute.graph import OTHER, Place, Step, lasting
 from runtime.recompute.joint_launches import again_launch_us, op_launches
-from runtime.recompute.layer import BlockPolicy, Layer
+from runtime.recompute.layer import Layer
 from runtime.recompute.outside import BACKWARD, Name
 from runtime.recompute.places import Places, given_to
-from runtime.recompute.session import store_everything
+from runtime.recompute.policy import BlockPolicy, store_everything
 from runtime.recompute.tape import StorePolicy
 from runtime.recompute.whole import begin_of
 from solvers.ir.hardware import Hardware

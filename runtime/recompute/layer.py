@@ -3,13 +3,13 @@
 One file: units, their layer and its problem are one reading of a tape.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor
 
 from runtime.recompute.launches import BlockLaunches
+from runtime.recompute.policy import BlockPolicy
 from runtime.recompute.tape import StorePolicy, Tape, reads_of
-from runtime.recompute.work import Work
 from solvers.ir.errors import InvalidInput
 from solvers.ir.recompute import LayerGroup, LayerOp, RecomputeLayerProblem, Window
 
@@ -103,15 +103,15 @@ class Layer:
         """What is stored in any case."""
         return sum(unit.bytes for unit in self.units if unit.fixed is not None and unit.saved)
 
-    def kept_bytes(self, policy: "BlockPolicy") -> int:
+    def kept_bytes(self, policy: BlockPolicy) -> int:
         """What one such block more takes by a policy from its forward to its backward pass."""
         return self.input_bytes + sum(unit.bytes for unit in self._stored(policy))
 
-    def small_bytes(self, policy: "BlockPolicy") -> int:
+    def small_bytes(self, policy: BlockPolicy) -> int:
         """Of that, what lies in blocks of at most `SMALL_BYTES`, which have segments of their own."""
         return sum(size for unit in self._stored(policy) for size in unit.sizes if size <= SMALL_BYTES)
 
-    def _stored(self, policy: "BlockPolicy") -> list["Unit"]:
+    def _stored(self, policy: BlockPolicy) -> list["Unit"]:
         keep = policy.store.store
         return [
             unit for unit in self.units if keep and max(keep[one] for one in unit.nodes) >= (1 if unit.saved else 2)
@@ -211,19 +211,6 @@ class Layer:
             if again is None
             else tuple(floor(op.output_bytes * again[0 if op.needed else 1]) for op in ops),
         )
-
-
-@dataclass(frozen=True)
-class BlockPolicy:
-    """What one call of a block does: which operators it stores, and which run again in which wait, ahead of use.
-
-    `work` is what a plan of the whole step does before the block's own backward pass, and in the waits of that.
-    """
-
-    store: StorePolicy
-    in_forward: Mapping[int, tuple[int, ...]]
-    in_backward: Mapping[int, tuple[int, ...]]
-    work: Work | None = None
 
 
 def policy_of(layer: Layer, group: LayerGroup) -> BlockPolicy:

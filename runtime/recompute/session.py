@@ -1,627 +1,485 @@
-"""Carries a recomputation plan out while a model trains: a tape for each block, replays in windows of collectives.
+"""One line for an ordinary loop: `with plan(model, budget="20GiB"): …` trains within the budget, losses unchanged.
 
-One file: a walk's calls, its windows and what it measures of them are one state.
+One file: what a session measures, decides and keeps is one state.
 """
 
+import logging
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
 
-import torch
-import torch.distributed as dist
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
-from runtime.blocks.replacing import forward_replaced
-from runtime.device.native import core
-from runtime.device.trace import RequestTrace
-from runtime.recompute.calls import Call, Given, calls_before, given_by, most_made, regions_of, returned_by
+from runtime.device import memory_stats
+from runtime.device.settling import settled
+from runtime.recompute.asked import (
+    DEFAULT,
+    blocks_of,
+    budget_bytes_of,
+    device_of,
+    limits_of,
+    names_of,
+    parameters_of,
+    require_solver,
+    require_whole_parameters,
+    solver_by_default,
+)
+from runtime.recompute.calls import Given
 from runtime.recompute.counts import Counts, PassClock
-from runtime.recompute.course import LAST, TapeShape
-from runtime.recompute.footprint import CallFacts, Footprint, again_mark_of, mark_of
-from runtime.recompute.launches import BlockLaunches, Parts, Reading, read_launches
-from runtime.recompute.layer import BlockPolicy, Layer, node_waits, units_of
-from runtime.recompute.moves import Move, Mover
+from runtime.recompute.decisions import AnyProblem, Decided, Decisions, Kept
+from runtime.recompute.first_step import MOST_WAITED, FirstStep, Gradients
+from runtime.recompute.joint import JointStep, trim_host
+from runtime.recompute.keeping import Keeping
+from runtime.recompute.layer import Layer
+from runtime.recompute.measuring import Measuring, Occasion
 from runtime.recompute.numbering import Numbering
-from runtime.recompute.outside import Uses, uses_of
-from runtime.recompute.parts import parts_us, ran_in_parts
-from runtime.recompute.passes import passes_at_once
-from runtime.recompute.requested import Pass
-from runtime.recompute.tape import NOTHING, StorePolicy, Tape, record
-from runtime.recompute.together import groups_of
-from runtime.recompute.work import carry_out
-from solvers.ir.errors import InvalidInput
+from runtime.recompute.policy import store_nothing
+from runtime.recompute.report import RecomputeReport
+from runtime.recompute.staying import Staying
+from runtime.recompute.together import Together
+from runtime.recompute.walk import Walk
+from runtime.recompute.whole import WholeStep
+from solvers.ir.errors import InfeasibleBudget, InvalidInput
+from solvers.ir.graph import OpGraph
+from solvers.ir.solution import Limits, Solution
+from solvers.planner import solver_entry
 
-NO_BACKWARD = -1
-"""Autograd's number of the backward pass under way on a thread where there is none."""
-ON_DEMAND = BlockPolicy(NOTHING, {}, {})
-"""Nothing is stored but collectives' results, and all else runs again when autograd asks for it."""
+LOG = logging.getLogger("bayplan.recompute")
+GRAPHS_STAY = 2
+"""After so many passes that began while an earlier one's graph stayed (`retain_graph`, its loss kept), it is over."""
 
 
-@dataclass(eq=False)
-class Walk(AbstractContextManager["Walk"]):
-    """Runs blocks under policies, one for each; inside, losses and gradients are those of plain training.
+class RecomputeSession:
+    """Trains a model's blocks by a plan that it makes after the first step; see `plan`."""
 
-    A *pass* is one run through the blocks. While the backward pass of a block runs, its waits for collectives open
-    windows, in which operators of the block before run again; during a forward pass, those of the same block in the
-    oldest pass that has not had its backward pass. `timed` measures operators and waits; with `intervals` also what the
-    device's memory does between events (`footprint`), for which its statistics are begun anew. `on_pass` is called
-    before each pass, with what its first block is given, `on_peak` when memory has passed its peak: before
-    the backward pass of a pass's first block, and after the whole one, `on_aside` where a block runs without
-    gradients between passes, `on_within`, with its index, where one runs within a backward pass. `on_other` is asked,
-    with `strayed` and `growth`, whether a pass is none of the plan's: the rest of it stores nothing then, and what it
-    has stored goes. `whole`: the last pass had its backward pass;
-    `given` is what its first block was. `clocked` times whole passes (`timed_pass`: the last).
-    `watch` is told each value that autograd asks for: which of `calls`, the node, its place. `groups`: with whom calls
-    that are `timed` and `clocked` have communicated in their blocks. Policies know blocks by their `numbering`; calls
-    that differ from those that it has measured store nothing and count as diverged; the last pass `strayed` where there
-    were such calls, or calls that ran other operators than their policy is for; `growth` is how many times as much as
-    it may store the policy of one of its calls asked for, at most.
-    """
+    def __init__(
+        self,
+        model: nn.Module,
+        budget: int | str,
+        solver: str | None,
+        parameters: Mapping[str, object],
+        blocks: Sequence[nn.Module],
+        limits: Limits,
+    ) -> None:
+        self._device = device_of(model)
+        self._budget_bytes = budget_bytes_of(budget, self._device)
+        self._blocks = list(blocks)
+        named, self._by_default = solver or DEFAULT, solver is None
+        self.plans = Decisions(named, parameters, limits, self._device, len(self._blocks), by_default=self._by_default)
+        self._walk: Walk | None = None
+        self._estimated, self._doubted = True, False  # whether the pass for which it was decided is an evaluation
+        self._before_growth: Kept | None = None
+        self._told_within = False
+        self._gradients, self._first_step = Gradients(model), FirstStep(model)
+        self._written_before: list[int | None] = []
+        self._unready = 0
+        self._names = names_of(model, self._blocks)
+        self._numbering = Numbering(())
+        self._measuring, self._stale = Measuring(), False  # whether the plan is of a step measured before
+        self._begun_bytes = 0  # in use where the pass that is measured began
+        self._first_peak_bytes = 0
+        self._keeping = Keeping(self.plans, self._budget_bytes, self._device)
+        self._counts = Counts()
+        self._staying = Staying(model, self._is_over, _before_gathering(weakref.ref(self)))
+        self._timed_pass: PassClock | None = None
+        if self._joint is not None or self._by_default:
+            weakref.finalize(self, trim_host, self._device).atexit = False
 
-    blocks: Sequence[nn.Module]
-    device: torch.device
-    policies: Sequence[BlockPolicy]
-    timed: bool = False
-    intervals: bool = False
-    on_pass: Callable[[Given], None] | None = None
-    on_peak: Callable[[], None] | None = None
-    on_aside: Callable[[], None] | None = None
-    on_within: Callable[[int], None] | None = None
-    on_other: Callable[[bool, float], bool] | None = None
-    watch: Callable[[Call, tuple[int, int]], None] | None = None
-    clocked: bool = False
-    counts: Counts = field(default_factory=Counts)
-    calls: list[Call] = field(default_factory=list)
-    timed_pass: PassClock | None = None
-    whole: bool = False
-    given: Given = field(default_factory=Given)
-    strayed: bool = False
-    growth: float = 0.0
-    groups: set[dist.ProcessGroup] = field(default_factory=set)
-    numbering: Numbering = field(default_factory=lambda: Numbering(()))
-    _mover: Mover | None = None
-    _began: PassClock | None = None
-    _memory: core.MemoryLog | None = None
-    _asked: RequestTrace | None = None
-    _told: int = 0
-    _ending: bool = False
-    _retaining: Call | None = None
-    _came_again: bool = False
-    _gave_way: bool = False
-    _passed: bool = False
-    _last: Call | None = None
-    _in_pass: list[int] = field(default_factory=list)
-    _highest: int = -1
-    _stack: ExitStack | None = None
+    @property
+    def layers(self) -> list[Layer]:
+        """The blocks as measured; empty before the first step has ended."""
+        return self.plans.layers
+
+    @property
+    def whole(self) -> WholeStep | JointStep | None:
+        """Who decides about the whole step, where not a solver of layers does."""
+        return self.plans.whole
+
+    @property
+    def _joint(self) -> JointStep | None:
+        return self.plans.joint
 
     def __enter__(self) -> Self:
-        if self._stack is not None:
-            raise InvalidInput("this walk has begun already: end it first")
-        self.numbering = self.numbering if self.numbering.numbers else Numbering(range(len(self.blocks)))
-        self.windows = core.Windows(self.device, self.timed)
-        self._look_for_moves()
-        with ExitStack() as stack:  # undoes what was done where the rest fails
-            _watch(self.windows, self.device)
-            stack.callback(lambda: self.windows.stop())
-            if self.timed and self.intervals and self.device.type != "cpu":
-                self.watch_memory()
-            for index, block in enumerate(self.blocks):
-                stack.enter_context(forward_replaced(block, _forward(weakref.ref(self), index, block.forward)))
-            self._stack = stack.pop_all()
+        if self._walk is not None:
+            raise InvalidInput("the session is open already: leave it before you enter it again")
+        if not self.layers:
+            settled(self._in_use)  # what earlier training left behind would be measured, too
+        else:
+            self._first_step.end()
+        self._written_before = self._gradients.written()
+        if self._keeping.segments.there:
+            self._staying.watch()
+        self._open()
+        self._keeping.begin_peak()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._stack is not None
-        self._stack.close()
-        self._stack = None
-        self.end_requests()
-        self._end_log()
-        self._end_retained()
-        self._last = None
-        self.settle()
+        assert self._walk is not None
+        walk, self._walk = self._walk, None
+        self._staying.stop()
+        walk.__exit__(kind, error, trace)
+        if not self.layers and not walk.was_called and self._gradients.written() != self._written_before:
+            LOG.warning(
+                "none of the %d blocks (%s, ...) was called in training, so nothing was measured or planned: give "
+                "blocks= modules whose forward() the model calls",
+                len(self._blocks), self._names[0],
+            )  # fmt: skip
+        try:
+            if error is None:
+                self._look(walk)
+            else:
+                self._keeping.end_peak()
+        except BaseException:
+            self.close()
+            raise
+        if error is not None:
+            self.close()
 
-    def watch_memory(self) -> None:
-        """From here on log what the device's memory does; no pass may have begun."""
-        torch.accelerator.reset_peak_memory_stats(self.device)
-        self._memory = core.MemoryLog(self.device)
-        self._asked = RequestTrace(self.device)
-        self.windows.tell(self._memory)
+    def close(self) -> None:
+        """Give back the page-locked host memory that a joint plan keeps from step to step; entering takes it again.
 
-    def _end_log(self) -> None:
-        """Graphs that stay tell nothing more of the measured step."""
-        if self._memory is not None:
-            self._memory.stop()
-
-    def end_requests(self) -> None:
-        """What the allocator is asked from here on is none of the step's."""
-        if self._asked is not None:
-            self._asked.stop()
-
-    def _look_for_moves(self) -> None:
-        """Whether the policies move anything; passes are then timed as a whole, too."""
-        moving = any(policy.work is not None and policy.work.moves for policy in self.policies)
-        self._mover = Mover(self.device, self.counts.moves) if moving else None
-
-    def settle(self) -> None:
-        """Count the tapes that are finished, and forget them."""
-        if self.timed:  # they are asked what they cost
-            return
-        for call in self.calls:
-            if call.tape is not None and call.finished:
-                self.counts.add(call.tape)
-        self.calls = [call for call in self.calls if call.tape is not None and not call.finished]
-
-    @property
-    def idle(self) -> bool:
-        """Whether there was a pass, and all of them have had their backward pass or were dropped."""
-        return self._passed and all(call.finished for call in self.calls)
-
-    @property
-    def was_called(self) -> bool:
-        """Whether a block was called with gradients, be it that the call failed."""
-        return self._told > 0
-
-    def follow(self, policies: Sequence[BlockPolicy]) -> None:
-        """Other policies from the next pass on, unmeasured; the walk must be idle."""
-        self._end_log()
-        self.policies, self.timed, self._memory = policies, False, None
-        self.end_requests()
-        self._look_for_moves()
-        self.settle()
-        self.windows.stop()
-        self.windows = core.Windows(self.device, self.timed)
-        _watch(self.windows, self.device)
-
-    def measure(self) -> None:
-        """Store nothing from the next pass on, and measure it; the walk must be idle."""
-        self.follow(store_nothing(len(self.blocks)))
-        self.calls.clear()
-        self.timed, self._told, self.numbering = True, 0, Numbering(range(len(self.blocks)))
-        self.windows.stop()
-        self.windows = core.Windows(self.device, self.timed)
-        _watch(self.windows, self.device)
-        if self.device.type != "cpu":
-            self.watch_memory()
-
-    def run(self, index: int, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """One call of a block."""
-        if not torch.is_grad_enabled():
-            if self.on_aside is not None and self.idle:
-                self.on_aside()
-            return forward(*args, **kwargs)
-        if self.on_within is not None and torch._C._current_graph_task_id() != NO_BACKWARD:
-            self.on_within(index)
-        if self._is_next_pass(index):
-            self._begin_pass(Given.of(args, kwargs))
-        number = self.numbering.numbers[index]
-        call = Call(number, self._policy_of(number), self._last, number=self._told, log=self._memory)
-        self._told += 1
-        self._mark(mark_of(call.number, backward=False))
-        self._last = call
-        self._in_pass.append(index)
-        self._plan_forward(number)
-        began, first = len(self.windows.waits), self.windows.mark() if self.timed else 0
-        watch = None if self.watch is None else partial(self.watch, call)
-        memory = self._memory
-        self._look_at_given(call, given_by(args, kwargs))
-        self._move(call, -1)
-        with record(self.device, call.policy.store, timed=self.timed, watch=watch, memory=memory) as tape:
-            call.tape = tape
-            self._watch_forward(call, tape)
-            result = forward(*args, **kwargs)
-            outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-            call.returned = returned_by(tape, outputs) if self.timed else {}
-            self.groups |= groups_of(tape) if self.timed and self.clocked else set()
-        if call.tape.diverged_at is None:
-            self._move(call, len(call.tape))
-        other = call.policy is not ON_DEMAND and len(call.tape) != len(call.policy.store.names)
-        self.strayed = self.strayed or other or call.tape.diverged_at is not None
-        self._passed = True
-        call.forward_marks = first, self.windows.mark() if self.timed else 0
-        call.forward_waits = began, len(self.windows.waits)
-        self.calls.append(call)
-        self._look_at_other(call)
-        self._watch_behind(call)
-        self._watch_backward(call, outputs)
-        return result
-
-    def _policy_of(self, number: int) -> BlockPolicy:
-        """What the next call of the block of this number does."""
-        diverged = self.numbering.differs(number, self.calls, len(self.policies)) or self._is_out_of_order(number)
-        self.counts.diverged += diverged
-        self.strayed = self.strayed or diverged
-        return ON_DEMAND if diverged or self._gave_way else self.policies[number]
-
-    def _is_out_of_order(self, number: int) -> bool:
-        """Whether a plan of the whole step knows this block before another one that this pass has called already."""
-        measured = self.numbering.measured or {}
-        if number not in measured or self.policies[number].work is None:
-            return False
-        highest, self._highest = self._highest, max(self._highest, number)
-        return number < highest
-
-    def _look_at_other(self, call: Call) -> None:
-        """Whether the call was like those that were measured; if not, the pass may have to store nothing."""
-        most = call.policy.store.most_bytes
-        if most and call.tape is not None:
-            self.growth = max(self.growth, call.tape.asked_bytes / most)
-        other = self.strayed or self.growth > 1
-        if self._gave_way or self.on_other is None or not other or not self.on_other(self.strayed, self.growth):
-            return
-        self._gave_way = True
-        for one in (call, *calls_before(call)):
-            one.policy = ON_DEMAND
-            if one.tape is not None:
-                one.tape.drop(list(range(len(one.tape))))
-
-    def _look_at_given(self, call: Call, given: Sequence[torch.Tensor]) -> None:
-        """Whose storages those are, each the first block's that was given it.
-
-        Storages are told apart by their addresses, which no other one takes as long as something knows them weakly.
+        An error that ends a step does so, and so does the end of the session's own life.
         """
-        if not self.timed and self._mover is None:
-            return
-        by_address = {one.untyped_storage()._cdata: one for one in given}
-        earlier = set[int]().union(*(one.own for one in calls_before(call)))
-        call.own = {at: core.WeakBytes(one) for at, one in by_address.items() if at not in earlier}
-        call.own_bytes = tuple(by_address[at].untyped_storage().nbytes() for at in call.own)
-        if self._memory is not None:
-            for index, at in enumerate(call.own):
-                self._memory.follow(call.number, -1 - index, by_address[at])
+        if self._walk is not None:
+            raise InvalidInput("the session is open: leave it before you close it")
+        if self._joint is not None:
+            trim_host(self._device)
 
-    def _is_next_pass(self, index: int) -> bool:
-        """Whether a call of that block begins a pass: it was called in this one, or comes before it, and it is over.
+    def _is_over(self) -> bool:
+        """Whether all passes so far have had their backward pass, and one rank decides for itself."""
+        return self._walk is not None and self._walk.idle and self._together is None
 
-        Blocks of two lists that take turns are not called in the order in which they stand before that is measured.
-        """
-        if self._last is None or index in self._in_pass:
-            return True
-        behind = self.numbering.precedes(index, self._in_pass[-1])
-        return behind and all(call.finished for call in (self._last, *calls_before(self._last)))
+    def _stand_aside(self) -> None:
+        """The model is evaluated between passes."""
+        self._keeping.segments.stand_aside()
+        if self._walk is not None:
+            self._walk.end_requests()
 
-    def _begin_pass(self, given: Given) -> None:
-        if torch._C._current_graph_task_id() == NO_BACKWARD:  # one that failed has not ended
-            self._end_retained()
-        self._last = None
-        self._in_pass.clear()
-        self._highest = -1
-        self.settle()
-        if self.on_pass is not None:
-            self.on_pass(given)
-        if self.calls:  # another pass is under way: what is seen of both is told when both are over
-            self.given = max(self.given, given, key=lambda one: one.extent)
-        else:
-            self.given, self.strayed, self.growth = given, False, 0.0
-        self._gave_way = False
-        self.whole = self._ending = False
-        if self.clocked or self._mover is not None:
-            self._began = PassClock(self.windows, self.windows.mark())
-
-    def _move(self, call: Call, node: int) -> None:
-        """What the plan moves before a node of the block's forward pass; −1: before all, their number: behind all."""
-        self._do(call, () if call.policy.work is None else call.policy.work.forward.get(node, ()))
-
-    def _do(self, call: Call, moves: Sequence[Move]) -> None:
-        for move in moves:
-            assert self._mover is not None
-            self._mover.carry_out(move, regions_of(call))
-
-    def _watch_behind(self, call: Call) -> None:
-        """Moves once the program has done with what the blocks made, at the latest before the backward pass."""
-        after, moves = (0, ()) if call.policy.work is None else call.policy.work.behind
-        if not moves or call.tape is None or call.tape.diverged_at is not None:
-            return
-        walk = weakref.ref(self)
-
-        def move() -> None:
-            alive = walk()
-            if alive is not None:
-                alive._do(call, moves)
-
-        self.windows.pause_after(after, move)
-
-    def _watch_forward(self, call: Call, tape: Tape) -> None:
-        """Moves before nodes; none from the first other operator on, as what is stored is not what was planned."""
-        last = len(call.policy.store.names)  # behind it, `run` moves
-        nodes = [] if call.policy.work is None else [node for node in call.policy.work.forward if 0 <= node < last]
-        if not nodes:
-            return
-        walk = weakref.ref(self)
-
-        def move(node: int) -> None:
-            alive = walk()
-            if alive is not None and tape.diverged_at is None:
-                alive._move(call, node)
-
-        tape.pause_before(nodes, move)
-
-    def _plan_forward(self, index: int) -> None:
-        """The windows of this forward pass serve the same block's call in the oldest pass without backward."""
-        oldest = next((call for call in self.calls if call.block == index and call.backward_waits is None), None)
-        self.windows.plan([] if oldest is None else _work(oldest, oldest.policy.in_forward))
-
-    def _watch_backward(self, call: Call, outputs: Sequence[torch.Tensor]) -> None:
-        walk = weakref.ref(self)
-
-        def begin(_: torch.Tensor) -> None:
-            alive = walk()
-            if alive is not None:
-                alive.begin_backward(call)
-
-        call.awaits = weakref.ref(begin)
-        for tensor in outputs:
-            if tensor.requires_grad:
-                tensor.register_hook(begin)  # type: ignore[no-untyped-call]
-
-    def begin_backward(self, call: Call) -> None:
-        """The gradient of what the block returned is there."""
-        number = torch._C._current_graph_task_id()
-        if call.backward_pass == number:
-            return
-        call.backward_pass, call.returns = number, call.returns + 1
-        self._retain(call)
-        if not self._ending:
-            self._ending = True
-            torch.autograd.Variable._execution_engine.queue_callback(_end_whole(weakref.ref(self)))
-        if call.backward_waits is not None:
-            self._begin_again(call)
-            return
-        now = len(self.windows.waits)
-        self.windows.end_pause()
-        self._mark(mark_of(call.number, backward=True))
-        if self.timed:
-            self._measure_backward(call)
-        for other in self.calls:
-            if other.backward_waits is not None and other.backward_waits[1] is None:
-                other.backward_waits = other.backward_waits[0], now
-        call.backward_waits = now, None
-        before = call.before
-        if before is None and self.on_peak is not None:
-            self.on_peak()
-        if before is None and self._began is not None:
-            torch.autograd.Variable._execution_engine.queue_callback(partial(self._end_pass, self._began))
-        if call.policy.work is not None:
-            self.windows.plan([], carry_out(call.policy.work, regions_of(call), self._mover))
-        else:
-            self.windows.plan([] if before is None else _work(before, before.policy.in_backward))
-
-    def _retain(self, call: Call) -> None:
-        """The backward pass comes to a block: what ran again for the last one goes where the graph stays.
-
-        Not where the backward pass has a graph of its own (`create_graph`), which holds what it read.
-        """
-        self._end_retained()
-        if call.tape is not None and keeps_graph() and not torch.is_grad_enabled():
-            call.tape.begin_retained()
-            call.stays, self._retaining = True, call
-
-    def _end_retained(self) -> None:
-        last, self._retaining = self._retaining, None
-        if last is not None and last.tape is not None:
-            last.tape.end_retained()
-
-    def _begin_again(self, call: Call) -> None:
-        """A further backward pass of a graph that stayed comes to a block; no plan has work for it."""
-        if not self.timed or call.log is not self._memory:  # its number is another call's by now
-            return
-        self._end_backward(self.windows.mark())
-        self._mark(again_mark_of(call.number))
-        self._came_again = True
-
-    def end_whole(self) -> None:
-        """The backward pass is over, whichever blocks had a part in it."""
-        self._end_retained()
-        if self._came_again:
-            self._end_backward(self.windows.mark())
-            self._mark(LAST)
-        self._came_again = False
-        self.whole, self._ending = True, False
-        if self.on_peak is not None:
-            self.on_peak()
-
-    def _end_pass(self, clock: PassClock) -> None:
-        """The backward pass is over; waits behind it are none of the plan's."""
-        self.windows.plan([])
-        self.timed_pass = PassClock(clock.windows, clock.began, clock.windows.mark())
-
-    def _measure_backward(self, call: Call) -> None:
-        """Marks where a block's backward pass begins, which is where the one before it in time ends."""
-        mark = self.windows.mark()
-        self._end_backward(mark)
-        call.backward_marks = mark, None
-        if call.before is None:
-            windows = self.windows
-
-            def end() -> None:
-                self._end_backward(windows.mark())
-                self._mark(LAST)
-
-            torch.autograd.Variable._execution_engine.queue_callback(end)
-
-    def _mark(self, name: int) -> None:
-        """An event of the walk's own in the log of the device's memory."""
-        if self._memory is not None:
-            self._memory.mark(name)
-
-    def footprint(self) -> Footprint:
-        """What the step so far did to the device's memory; the walk must be `timed`, with `intervals`."""
-        assert self._memory is not None
-        return Footprint(self._memory.events, self._facts())
-
-    def requests(self) -> Pass | None:
-        """What it asked of the device's allocator, likewise; None where nobody knows."""
-        told = None if self._asked is None else self._asked.steps()
-        if told is None or self._memory is None:
-            return None
-        before, steps = told
-        counts = [one - before for one in self._memory.requests]
-        given = {(call.number, -1 - place): size for call in self.calls for place, size in enumerate(call.own_bytes)}
-        return Pass.of(self._memory.events, steps, counts, self._memory.places, given)
-
-    def at_once(self) -> dict[int, float]:
-        """By block how many calls such as the one that `layers` tells of there were at once, by their bytes.
-
-        More than one where several forward passes came before a backward pass; the walk must be as for `footprint`.
-        """
-        assert self._memory is not None
-        facts, sizes = self._facts(), {call.number: sum(call.own_bytes) for call in self.calls}
-        told = [(one.block, sum(one.shape.sizes) + sizes.get(number, 0)) for number, one in enumerate(facts)]
-        return passes_at_once(self._memory.events, told)
-
-    @property
-    def stays(self) -> bool:
-        """Whether a backward pass left a block's graph (`retain_graph`), be it that no further one came."""
-        return any(call.stays for call in self.calls)
-
-    @property
-    def returned(self) -> bool:
-        """Whether a backward pass came to each call that is not finished, and is over; another one may come."""
-        return self._passed and not self._ending and all(call.finished or call.stays for call in self.calls)
-
-    def uses(self) -> Uses:
-        """What the program did with the blocks' tensors outside of them, likewise."""
-        assert self._memory is not None
-        return uses_of(self._memory.events, self._facts())
-
-    def _facts(self) -> list[CallFacts]:
-        facts = {
-            call.number: CallFacts(
-                call.block, None if call.before is None else call.before.number, TapeShape.of(call.tape), call.policy
+    def _runs_within(self, block: int) -> None:
+        """A block runs within a backward pass: say so once."""
+        if not self._told_within:
+            LOG.warning(
+                "%s runs within a backward pass, as under a checkpoint of the model's own (use_reentrant=True): plans "
+                "know little of such passes, so switch it off; the plan runs again what it has to",
+                self._names[block],
             )
-            for call in self.calls
-            if call.tape is not None
-        }
-        unknown = CallFacts(-1, None, TapeShape((), ()), ON_DEMAND)  # a call that failed
-        return [facts.get(number, unknown) for number in range(self._told)]
+        self._told_within = True
 
-    def _end_backward(self, mark: int) -> None:
-        for other in self.calls:
-            if other.backward_waits is not None and other.backward_marks[1] is None:
-                other.backward_marks = other.backward_marks[0], mark
+    def before_gathering(self) -> None:
+        """What stays is about to be moved."""
+        self._keeping.segments.remember()
+        if self._walk is not None:
+            self._walk.end_requests()
 
-    def layers(self) -> list[Layer]:
-        """The blocks as measured in the last complete pass; the walk must be `timed`."""
-        told = None if self._memory is None else self._memory.launches()  # before anything waits for the step's end
-        by_block = {
-            call.block: call for call in self.calls if call.tape is not None and call.backward_waits is not None
-        }
-        calls = [by_block[index] for index in sorted(by_block)]
-        uses = Uses() if self._memory is None else self.uses()
-        for call in calls:
-            call.look_at_kept(lambda name: self._memory is None or uses.stays(name))
-        ends = [call.forward_marks[0] for call in calls[1:]] + [call.backward_marks[0] for call in calls[-1:]]
-        ran = {} if self._memory is None else ran_in_parts(self._memory.events)
-        launches = self._launches(calls[0], told)
-        return [
-            self._layer(call, behind, ran.get(call.number, ()), launches)
-            for call, behind in zip(calls, ends, strict=True)
-        ]
+    def _open(self) -> None:
+        """The blocks' tapes from now on: of the plan, or of the first step, which is measured."""
+        count = len(self._blocks)
+        policies = self.plans.policies() if self.layers and not self._stale else store_nothing(count)
+        first = not self.layers
+        walk = Walk(self._blocks, self._device, policies, timed=first, intervals=first, counts=self._counts)
+        walk.clocked = self._joint is not None or (first and self._by_default)  # who decides is not known before
+        walk.numbering = self._numbering
+        walk.on_pass, walk.on_aside = self._next_pass, self._stand_aside
+        walk.on_other, walk.on_within = self._gives_way, self._runs_within
+        walk.on_peak = self._end_part  # somebody else may begin the statistics anew between steps
+        self._walk = walk.__enter__()
+        self._reserve_host()
 
-    def _launches(self, first: Call, told: Sequence[Reading] | None) -> Parts | None:
-        """What the device told of the pass that began with that call; None where it does not tell."""
-        if told is None or self._memory is None:
-            return None
-        took_us = self._between_us(first.forward_marks[0], first.backward_marks[1] or 0)
-        stalls_us = self._waits(0, len(self.windows.waits))
-        return read_launches(self._memory.events, told, stalls_us, took_us)
+    def _end_part(self) -> None:
+        """A pass is at its peak; that of one that is measured again is none of the plan's."""
+        again = self._walk is not None and self._walk.timed and bool(self.layers)
+        self._keeping.end_peak(measured=True) if again else self._keeping.end_part()
 
-    def _layer(self, call: Call, behind: int, ran: Sequence[Sequence[int]], launches: Parts | None) -> Layer:
-        """`behind`: the mark at which what comes behind the block's forward pass has ended; `ran` as in `parts_us`."""
-        assert call.tape is not None and call.backward_waits is not None
-        began, ended = call.backward_waits
-        waits, ended = self._waits(*call.forward_waits), len(self.windows.waits) if ended is None else ended
-        backward, last = self._waits(began, ended), call.backward_marks[1]
-        marks = call.backward_marks[0], call.backward_marks[0] if last is None else last
-        return Layer(
-            units=units_of(call.tape, call.passed_on, waits),
-            forward_waits_us=waits,
-            backward_waits_us=backward,
-            input_bytes=call.input_bytes,
-            given=call.kept,
-            names=call.names,
-            made=most_made(self.calls, call),
-            backward_us=self._backward_us(call, sum(backward)),
-            backward_parts_us=parts_us(
-                marks, self.windows.waits[began:ended], ran, call.tape.again_us, self.windows.at_us
-            ),
-            forward_us=self._between_us(*call.forward_marks),
-            behind_us=self._between_us(call.forward_marks[1], behind),
-            launches=None
-            if launches is None
-            else BlockLaunches.of(launches, call.number, node_waits(call.tape, waits), sum(waits), len(backward) + 1),
+    def _reserve_host(self, beside: Decided | None = None) -> None:
+        """For what is decided, if that is another thing than before.
+
+        What is decided outside the session page-locks nothing: nobody would give it back.
+        """
+        if self._walk is not None and self._joint is not None and self.plans.decided is not beside:
+            self._joint.reserve_host()
+
+    def _next_pass(self, given: Given) -> None:
+        """A forward pass begins, with so much: after a complete step the plan is made, or looked at."""
+        walk = self._walk
+        if walk is None:
+            return
+        self._meet(walk)
+        ready = not walk.calls or walk.idle or (self._unready >= GRAPHS_STAY and walk.returned)
+        if not (ready if self._together is None else self._together.all(ready)):
+            self._unready += 1
+            if self._unready == MOST_WAITED and not self.layers:
+                LOG.warning(
+                    "%d forward passes began before all those before had their backward pass or were dropped, so "
+                    "nothing is planned yet: let go of losses that get none, or compute them under torch.no_grad()",
+                    MOST_WAITED,
+                )
+            return
+        if walk.calls or walk.idle:
+            self._look(walk)
+        occasion = Occasion(given, *self._gradients.wanted())
+        planned = self.plans.decided is not None
+        again = bool(self.layers) and self._together is None and self._measuring.wanted(occasion, planned=planned)
+        level = settled(self._in_use) if again or (self.layers and self._estimated) else self._in_use()
+        if not self.layers:
+            self._measuring.begin(occasion)
+            self._begun_bytes = level
+            self._first_step.begin()
+            return
+        self._keeping.end_peak()
+        if again:
+            if self._estimated:
+                self._first_step.goes_on(self._gradients.bytes())
+            self._measuring.begin(occasion)
+            self._begun_bytes = level
+            self._keeping.begin_peak()
+            walk.measure()
+            return
+        self._begin_at(level)
+        self._keeping.begin_pass()
+        self._keeping.begin_peak()
+        walk.follow(self.plans.policies())
+
+    def _gives_way(self, strayed: bool, growth: float) -> bool:
+        """Whether a planned pass stores nothing, since it is none of the plan's and one like it is to be measured."""
+        alone = self._together is None and not self._estimated
+        return alone and bool(self.layers) and self._measuring.follows_from(strayed, growth)
+
+    def _begin_at(self, level_bytes: int) -> None:
+        """So much is in use as a pass begins: the optimizer's states are known now, and gradients that stay."""
+        plans, grown = self.plans, level_bytes - self.plans.level_bytes
+        if self._stale and not self._estimated:
+            plans.level_bytes = max(plans.level_bytes, level_bytes)
+            self._decide_first()
+            return
+        if self._estimated:
+            gradient_bytes = self._gradients.bytes()
+            goes_on = self._first_step.goes_on(gradient_bytes)
+            if goes_on if self._together is None else self._together.any(goes_on)[0]:
+                return
+            self._estimated = False
+            self._staying.end()
+            level_bytes += max(0, self._first_step.gradient_bytes - gradient_bytes)
+            if not self._doubted or level_bytes < plans.level_bytes:
+                plans.level_bytes, self._stale = level_bytes, True  # until there is a plan
+                self._decide_first()
+            self._doubted = self._together is None
+            return
+        self._before_growth = plans.keep() if grown > 0 and self._together is None else None
+        if grown > 0:
+            plans.level_bytes = level_bytes
+            plans.promised_bytes += grown
+        over = grown > 0 and plans.promised_bytes > self._budget_bytes
+        keeping, last = self._keeping, plans.decided
+        if self._together is not None:
+            in_bytes, in_segments, over = self._together.any(*keeping.broken, over)
+            over = not keeping.correct(in_bytes, in_segments) and over
+        if over:
+            keeping.decide_for_more()
+        self._reserve_host(beside=last)
+
+    def _look(self, walk: Walk) -> None:
+        """A pass has ended: decide after the first one, and again where a plan took more than the budget, or less."""
+        self._keeping.end_peak()
+        if walk.timed:
+            self._meet(walk)
+            layers = []
+            if self._measuring.under_way and any(one.backward_waits is not None for one in walk.calls):
+                walk.numbering = walk.numbering.called(walk.calls)
+                layers = walk.measurement.layers()
+            if layers:
+                self._measured(walk, layers)
+            elif self.layers:
+                walk.numbering = self._numbering  # it was an evaluation
+                self._first_step.take_back()
+        else:
+            self._pass_ended(walk)
+        self._keeping.begin_peak()
+
+    def _pass_ended(self, walk: Walk) -> None:
+        """Of the first step, after the measured one, or of a planned one."""
+        if not walk.whole:
+            self._take_back()
+        if self._estimated:
+            self._first_peak_bytes = max(self._first_peak_bytes, self._keeping.most_bytes)
+            self._keeping.forget_peaks()
+        elif walk.whole:
+            self._doubted, last = False, self.plans.decided
+            self._before_growth = None
+            self._first_step.confirm()
+            self._timed_pass = walk.timed_pass or self._timed_pass
+            again = self._measuring.look(strayed=walk.strayed, growth=walk.growth, given=walk.given)
+            if not again or self._together is not None:
+                self._keeping.settle(walk.given.bytes)
+            self._reserve_host(beside=last)
+
+    def _take_back(self) -> None:
+        """A pass without a backward pass was an evaluation: what was in use when it began says nothing of a step."""
+        self._estimated = self._estimated or self._doubted
+        self._first_step.take_back()
+        before, self._before_growth = self._before_growth, None
+        if before is not None:
+            last = self.plans.decided
+            self.plans.level_bytes = before.level_bytes
+            self.plans.go_back(before)
+            self._reserve_host(beside=last)
+
+    @property
+    def _together(self) -> Together | None:
+        """The ranks that decide with this one; they do so where a pass begins on all of them."""
+        return None if self._joint is None else self._joint.together
+
+    def _meet(self, walk: Walk) -> None:
+        """The ranks with whom blocks have communicated."""
+        if self._joint is not None:
+            self._joint.meet(walk.groups)
+
+    def _measured(self, walk: Walk, layers: list[Layer]) -> None:
+        """A step was measured, the first one or another: the next pass begins with a plan for it."""
+        called, measurement = (self._numbering.places, walk.numbering.places), walk.measurement
+        footprint = measurement.footprint()
+        if not self._estimated:
+            self._keeping.note_peak(footprint.most_bytes, measured=True)
+        if not self._measuring.end(self.layers, layers, called) or not self.plans.takes(layers):
+            walk.numbering = self._numbering
+            return
+        self._numbering = walk.numbering
+        self.plans.measured(layers, measurement.uses(), footprint, measurement.at_once(), walk.stays)
+        self.plans.measured_level_bytes = self._begun_bytes
+        self._keeping.left_bytes = self.plans.uncalled_bytes
+        self._keeping.foresee(measurement.requests(), footprint, self._staying.tensors)
+        if self._estimated:  # by what memory is there now but gradients; how much it is, the next pass tells
+            self._first_peak_bytes = max(self._first_peak_bytes, footprint.most_bytes)
+            self.plans.level_bytes = self._in_use() - self._gradients.bytes()
+            self.plans.decided = None  # of another pass of the first step
+        else:
+            LOG.info("a step was measured again, since it ran other operators or was given more: another plan follows")
+            self._stale = True
+            self._keeping.begin_again()
+        self._keeping.forget_peaks()
+
+    @property
+    def problem(self) -> AnyProblem | None:
+        """What the solver was asked last; before the second step, what it would be. None: nothing is measured yet.
+
+        Ranks that decide together are asked when their second step begins, and nothing is known before.
+        """
+        decided = self._decision()
+        return None if decided is None else decided[0]
+
+    @property
+    def solution(self) -> Solution[Any] | None:
+        """What it answered; None: nothing is measured yet, or the budget is too small."""
+        decided = self._decision()
+        return None if decided is None else decided[1]
+
+    def _decision(self) -> Decided | None:
+        if self.plans.decided is None and self.layers and self._together is None:
+            try:
+                self._decide()
+            except InfeasibleBudget:
+                return None
+        return self.plans.decided
+
+    def _in_use(self) -> int:
+        return memory_stats(self._device).allocated_bytes
+
+    def _decide(self) -> None:
+        self._keeping.decide()
+        self._reserve_host()
+
+    def _decide_first(self) -> None:
+        """For the step that was measured last."""
+        self._keeping.decide_first()
+        self._reserve_host()
+        self._stale = False
+
+    def graph(self, name: str = "blocks") -> OpGraph:
+        """What was measured, as a graph (`bayplan-graph/1`); raises `InvalidInput` before the first step has ended."""
+        if not self.layers:
+            raise InvalidInput("nothing is measured yet: train one step within the session first")
+        return self.plans.step(name).graph
+
+    def report(self) -> RecomputeReport:
+        """What was decided and done so far; raises `InvalidInput` before the first step has ended."""
+        solution = self.solution
+        if solution is None or solution.objective is None:
+            steps = "one step" if self._together is None else "two steps, since ranks decide when the second begins,"
+            raise InvalidInput(f"nothing is decided yet: train {steps} within the session first")
+        if self._walk is not None:
+            self._walk.settle()
+            self._keeping.end_peak()
+        (exposed_us, bound_us), joint = self.plans.beside_base_us(), self._joint
+        return RecomputeReport(
+            solver=solution.solver,
+            status=solution.status,
+            exposed_us=round(exposed_us),
+            bound_us=bound_us,
+            budget_bytes=self._budget_bytes,
+            first_peak_bytes=self._first_peak_bytes,
+            peak_bytes=self._keeping.kept_bytes,
+            plan_peak_bytes=self._keeping.most_bytes,
+            within_budget=self._keeping.within_budget,
+            blocks=self._names,
+            reserved_peak_bytes=self._keeping.segments.most_bytes,
+            predicted_peak_bytes=self.plans.promised_bytes,
+            **{name: getattr(self._counts, name) for name in ("on_demand", "ahead", "left_out", "diverged")},
+            replanned=self._keeping.replanned,
+            measured=self._measuring.times,
+            **asdict(self._counts.moves),
+            host_bytes=0 if joint is None else joint.host_bytes,
+            predicted_pass_us=None
+            if joint is None or self.plans.passes > 1 or self.plans.stays
+            else round(solution.objective),
+            pass_us=None if self._timed_pass is None else self._timed_pass.took_us,
         )
 
-    def _between_us(self, first: int, last: int) -> float:
-        return max(0.0, self.windows.at_us(last) - self.windows.at_us(first))
 
-    def _backward_us(self, call: Call, stalls_us: float) -> float:
-        """What the block's backward pass took, less its stalls and what ran again in it."""
-        assert call.tape is not None
-        first, last = call.backward_marks
-        if last is None:
-            return 0.0
-        again = sum(took for _, took in call.tape.again_us) / max(1, call.returns)  # the first of as many
-        return max(0.0, self.windows.at_us(last) - self.windows.at_us(first) - stalls_us - again)
+def _before_gathering(session: "weakref.ref[RecomputeSession]") -> Callable[[], None]:
+    """Tells a session that lives; who is told keeps it not alive."""
 
-    def _waits(self, began: int, ended: int) -> tuple[float, ...]:
-        pairs = self.windows.waits[began:ended]
-        return tuple(self.windows.at_us(last) - self.windows.at_us(first) for first, last in pairs)
-
-
-def keeps_graph() -> bool:
-    """Whether the backward pass that is under way lets its graph stay (`retain_graph`)."""
-    return bool(torch._C._autograd._get_current_graph_task_keep_graph())
-
-
-def _watch(windows: core.Windows, device: torch.device) -> None:
-    """Let waits of the device open these windows; raises `InvalidInput` where others are open there."""
-    try:
-        windows.watch()
-    except RuntimeError as error:
-        if "somebody else plans the windows" not in str(error):
-            raise
-        raise InvalidInput(
-            f"another session of runtime.recompute is open on {device}: leave it before you enter this one"
-        ) from error
-
-
-def _forward(walk: "weakref.ref[Walk]", index: int, forward: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        alive = walk()
-        return forward(*args, **kwargs) if alive is None else alive.run(index, forward, args, kwargs)
-
-    return run
-
-
-def _end_whole(walk: "weakref.ref[Walk]") -> Callable[[], None]:
-    def end() -> None:
-        alive = walk()
+    def tell() -> None:
+        alive = session()
         if alive is not None:
-            alive.end_whole()
+            alive.before_gathering()
 
-    return end
-
-
-def _work(call: Call, by_wait: Any) -> list[list[tuple[Tape, list[int]]]]:
-    """What each of the next waits runs again; a tape that is finished wants nothing."""
-    assert call.tape is not None
-    return [
-        [(call.tape, list(by_wait[wait]))] if wait in by_wait else [] for wait in range(max(by_wait, default=-1) + 1)
-    ]
+    return tell
 
 
-def store_nothing(policies: int) -> list[BlockPolicy]:
-    """So many blocks that run again whatever autograd asks for."""
-    return [ON_DEMAND] * policies
+def plan(
+    model: nn.Module,
+    *,
+    budget: int | str,
+    solver: str | None = None,
+    parameters: Mapping[str, object] | None = None,
+    blocks: Sequence[nn.Module] | None = None,
+    limits: Limits | None = None,
+) -> RecomputeSession:
+    """A session in which a model trains within a memory budget, with the losses and gradients of plain training.
 
+    `with plan(model, budget="20GiB") as session:` around a loop, or around each of its steps. The first step stores
+    nothing of the model's repeated blocks and measures their operators; then `solver` decides what later steps store,
+    and what runs again, when: any of kind `recompute-layer`, or of kind `recompute-graph`, which decides for each block
+    of the step by itself (`runtime.recompute.whole`) and needs no blocks that are alike, or of kind `joint`, which also
+    swaps. None: `heu`, and `greedy-joint` where blocks are not alike, or the model has none that repeat.
 
-def store_everything(policies: int) -> list[BlockPolicy]:
-    """So many blocks that store all that autograd saves, as plain training does."""
-    return [BlockPolicy(StorePolicy(), {}, {})] * policies
+    `budget` is the device's peak allocated bytes, parameters and all; where its allocator holds segments, these too: a
+    plan that takes more of them is made again for less, before it runs where its requests can be replayed (sim), else
+    up to four times; where none takes little enough, the budget is refused, or the report and a warning say how much it
+    takes. `blocks` are found by structure unless given; where none repeat, a solver of the whole step takes the modules
+    that the model is made of.
+    Raises `InvalidInput` where the model has no repeated blocks (nor others that would do), the solver is of another
+    kind or an argument cannot mean anything, and, after the first step, `InfeasibleBudget` with the least budget.
+    """
+    given = parameters_of(parameters)
+    if solver is None:
+        solver = solver_by_default(model, blocks, given)
+    else:
+        require_solver(solver)
+    kind = solver_entry(solver or DEFAULT).kind
+    chosen = blocks_of(model, blocks, kind)
+    require_whole_parameters(chosen, kind)
+    return RecomputeSession(model, budget, solver, given, chosen, limits_of(limits))

@@ -13,7 +13,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from runtime.recompute.graph import Place, Step, again
-from runtime.recompute.layer import BlockPolicy, Layer
+from runtime.recompute.layer import Layer
+from runtime.recompute.policy import BlockPolicy
 from runtime.recompute.tape import StorePolicy
 from runtime.recompute.work import Deed, Work
 from solvers.check.plan import judge_of

@@ -1,5 +1,6 @@
 """The ten lines of runtime/README.md run as printed, outside the repository, and under other budgets and solvers."""
 
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from runtime.device import use_sim
 from solvers.ir.errors import InfeasibleBudget
 from solvers.planner import solver_names
 from tests.readmes import blocks, run
+from tests.soaking import some
 
 (PROGRAM,) = blocks("runtime", "python")
 
@@ -25,8 +27,9 @@ def test_ones_own_model_trains_inside_its_budget(tmp_path: Path) -> None:
         assert 0 < peak <= budget
 
 
-@pytest.mark.parametrize("solver", solver_names("swap"))
-@pytest.mark.parametrize("share", [0.01, 0.5, 1.0, 1.5])
+@pytest.mark.parametrize(
+    ("solver", "share"), some(itertools.product(solver_names("swap"), (0.01, 0.5, 1.0, 1.5)), of=3)
+)
 def test_ten_lines_survive_any_budget_and_solver(solver: str, share: float, capsys: pytest.CaptureFixture[str]) -> None:
     assert PROGRAM.count('planner("milp-swap")') == PROGRAM.count("0.6 *") == 1
     text = PROGRAM.replace('planner("milp-swap")', f'planner("{solver}", limits=Limits(work=5.0, threads=1))')

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from experiments.ranks.children import PARENT, run_children
+from tests.soaking import in_soak
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks processes up as Linux keeps them")
@@ -90,7 +91,7 @@ def children_of(pid: int) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path(f"/proc/self/task/{os.getpid()}/children").exists(), reason="the kernel lists no children")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize(("number", "code"), [in_soak(signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)])
 def test_the_command_leaves_no_rank_behind(number: signal.Signals, code: int, tmp_path: Path) -> None:
     words = ["experiment=ranks", "ranks=2", "steps=10000", "carrier=processes", "plots=false", "check=false"]
     out = tmp_path / "run"

@@ -16,6 +16,7 @@ from experiments.ranks.settings import STYLES, Carrier
 from runtime.ranks import RankRun, run_ranks
 from solvers.ir.report import Report
 from tests.forked import run_ranks_forked
+from tests.soaking import in_soak
 
 SHAPE = GptShape(layers=4, width=32, heads=4, context=16, batch=2, dropout=0.1)
 CLUSTER = read_hardware("sim-cluster")
@@ -44,7 +45,7 @@ def test_noise_moves_clocks_and_no_bit() -> None:
     assert [one.makespan_us for one in plain.reports] != [one.makespan_us for one in noisy.reports]
 
 
-@pytest.mark.parametrize(("style", "ranks"), [("ddp", 2), ("1f1b", 3)])
+@pytest.mark.parametrize(("style", "ranks"), [("ddp", 2), in_soak("1f1b", 3)])
 def test_processes_have_the_bits_the_time_and_the_memory_of_threads(
     style: str, ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

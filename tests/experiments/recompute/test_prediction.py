@@ -2,7 +2,7 @@
 
 from experiments.recompute.prediction import Prediction, predict
 from experiments.recompute.step_log import StepLog
-from runtime.recompute.layer import BlockPolicy
+from runtime.recompute.policy import BlockPolicy
 from tests.runtime.recompute.stories import BEFORE, measured, policy
 
 TIMES_US = (10.0, 20.0, 40.0)

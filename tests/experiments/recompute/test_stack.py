@@ -11,9 +11,10 @@ from experiments.recompute.stack import POLICIES, Case, execute, measure, run_ca
 from experiments.recompute.stack_page import page
 from experiments.recompute.stack_planning import middle, plan_stack, simulated
 from experiments.recompute.stack_program import Stack
-from runtime.recompute.session import store_everything, store_nothing
+from runtime.recompute.policy import store_everything, store_nothing
 from solvers.workload import ModelShape, Parallelism
 from tests.accelerators import prepare_sim
+from tests.soaking import in_soak
 
 REFUSED = prepare_sim()
 pytestmark = [pytest.mark.skipif(REFUSED is not None, reason=str(REFUSED)), pytest.mark.usefixtures("plain_sim")]
@@ -26,7 +27,7 @@ def stack(stage: int, *, shapes_only: bool = False) -> Stack:
     return Stack(SHAPE, cut, stage, read_hardware("sim-cluster"), torch.float32, shapes_only)
 
 
-@pytest.mark.parametrize("stage", [0, 1])
+@pytest.mark.parametrize("stage", [in_soak(0), 1])
 def test_bits_are_those_of_no_recomputation_and_times_those_predicted(stage: int) -> None:
     """Embedding and forward windows on the first stage, the loss over a split vocabulary on the last."""
     small = stack(stage)

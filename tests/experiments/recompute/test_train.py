@@ -21,6 +21,7 @@ from experiments.train import main as bayplan_train
 from experiments.worlds import load_hardware
 from solvers.ir import Row
 from tests.forked import run_ranks_forked
+from tests.soaking import in_soak
 
 SMALL = ["experiment=lynx_tp2", "steps=2", "noise=0", "wrong=0", "plots=false", "model.layers=3"]
 FEW = [f"~policies.{name}" for name in ("nothing", "uniform", "block", "checkmate-layer", "adapipe", "heu-2")]
@@ -65,8 +66,8 @@ def test_every_policy_trains_the_same_bits_in_the_predicted_time_and_memory(tmp_
     [
         (("ranks=1",), 0.01),
         (("ranks=4",), 0.01),
-        (("microbatches=2", "inflight=2"), 0.01),
-        (("precision=bfloat16",), 0.01),
+        in_soak(("microbatches=2", "inflight=2"), 0.01),
+        in_soak(("precision=bfloat16",), 0.01),
     ],
 )
 def test_other_degrees_accumulation_and_mixed_precision(tmp_path: Path, words: tuple[str, ...], peak: float) -> None:

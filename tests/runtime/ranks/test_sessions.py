@@ -12,6 +12,7 @@ from runtime.storage.access import is_swapped_out, swap_out
 from runtime.swap import session
 from tests.runtime.ranks.budgets import STEPS, Rank, job, plain, ran, same, shares, train_within
 from tests.runtime.ranks.cluster import CLUSTER, run
+from tests.soaking import in_soak
 
 pytestmark = pytest.mark.usefixtures("plain_sim")
 
@@ -24,7 +25,14 @@ def within_share(style: str, ranks: int, share: float) -> RankRun[Rank]:
 
 @pytest.mark.parametrize(
     ("style", "ranks", "share"),
-    [("ddp", 2, 0.6), ("ddp", 4, 0.6), ("fsdp2", 2, 0.6), ("tp", 2, 0.6), ("tp", 4, 0.6), ("1f1b", 2, 0.75)],
+    [
+        ("ddp", 2, 0.6),
+        in_soak("ddp", 4, 0.6),
+        ("fsdp2", 2, 0.6),
+        ("tp", 2, 0.6),
+        in_soak("tp", 4, 0.6),
+        ("1f1b", 2, 0.75),
+    ],
 )
 def test_every_rank_keeps_its_budget_and_every_bit(style: str, ranks: int, share: float) -> None:
     """A pipeline's last rank needs more at once: two tensors of logits are 0.6 of what it takes."""

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from runtime.recompute.course import LAST, Event, Happened, NodeShape, TapeShape
 from runtime.recompute.footprint import CallFacts, Footprint, mark_of
-from runtime.recompute.layer import BlockPolicy
-from runtime.recompute.session import ON_DEMAND
+from runtime.recompute.policy import ON_DEMAND, BlockPolicy
 from runtime.recompute.tape import StorePolicy
 
 SIZES = (100, 400, 50)

@@ -1,6 +1,7 @@
 """What a step takes under other policies, to the byte: by hand, and beside executed steps of models."""
 
 import gc
+import itertools
 import random
 from collections.abc import Callable, Sequence
 
@@ -10,12 +11,13 @@ import torch
 from experiments.recompute.models import MODELS, SMALL_NETWORKS, Trainee
 from runtime.device import memory_stats
 from runtime.recompute.footprint import Footprint
-from runtime.recompute.layer import BlockPolicy
-from runtime.recompute.session import Walk, store_everything, store_nothing
+from runtime.recompute.policy import BlockPolicy, store_everything, store_nothing
 from runtime.recompute.tape import StorePolicy
+from runtime.recompute.walk import Walk
 from tests.accelerators import prepared
 from tests.runtime.recompute.stories import BEFORE, measured, policy
 from tests.runtime.recompute.training import SMALL
+from tests.soaking import some
 
 
 def peak(blocks: int, *policies: BlockPolicy) -> int:
@@ -70,7 +72,7 @@ def footprint_of(trainee: Trainee, device: torch.device, cast: bool) -> Footprin
     blocks = list(trainee.blocks)
     with Walk(blocks, device, store_nothing(len(blocks)), timed=True, intervals=True) as walk:
         step(trainee, cast)
-        return walk.footprint()
+        return walk.measurement.footprint()
 
 
 def at_rest(trainee: Trainee) -> None:
@@ -98,8 +100,7 @@ ABOVE = {"gpt2, eager attention": 1.02, "t5, decoder": 1.01, "mistral": 1.01}
 """Measured tapes hold on to tensors from outside, masks and positions, as long as an operator may read them again."""
 
 
-@pytest.mark.parametrize("cast", [False, True], ids=["float32", "autocast"])
-@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize(("name", "cast"), some(itertools.product(MODELS, (False, True)), of=3))
 def test_any_policies_of_a_model_take_what_was_reckoned(name: str, cast: bool) -> None:
     """Operators stored at random, other ones in each block: one measured step tells all of their peaks."""
     device = prepared("sim")

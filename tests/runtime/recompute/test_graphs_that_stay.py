@@ -14,9 +14,9 @@ from experiments.recompute.models import Trainee
 from runtime.device import limited_memory, memory_stats, reset_peak_memory, use_sim
 from runtime.recompute import plan
 from runtime.recompute.decisions import Decisions
-from runtime.recompute.layer import BlockPolicy
-from runtime.recompute.session import Walk, store_nothing
+from runtime.recompute.policy import BlockPolicy, store_nothing
 from runtime.recompute.tape import NOTHING, record
+from runtime.recompute.walk import Walk
 from solvers.ir.errors import InfeasibleBudget
 from tests.accelerators import prepared
 from tests.runtime.recompute.programs import PROGRAMS

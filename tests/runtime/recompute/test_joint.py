@@ -27,7 +27,7 @@ from solvers.joint.draft import measure, plan_of
 from solvers.planner import AnySolver
 from tests.accelerators import prepared
 from tests.runtime.recompute import training
-from tests.runtime.recompute.test_plan import LOOPS, budget_of, plain
+from tests.runtime.recompute.test_session import LOOPS, budget_of, plain
 from tests.runtime.recompute.training import QUICK, STEPS, Loop, Outcome, ordinary, trained
 from tests.solvers.joint.drafts import random_draft
 

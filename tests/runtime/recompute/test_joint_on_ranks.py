@@ -22,8 +22,8 @@ from experiments.joint.on_ranks import cluster
 from runtime.device import limited_memory, memory_stats
 from runtime.ranks import run_ranks
 from runtime.recompute import RecomputeReport, plan
-from runtime.recompute.layer import BlockPolicy
 from runtime.recompute.moves import Move
+from runtime.recompute.policy import BlockPolicy
 from runtime.recompute.together import Together, hardest, together_with
 from runtime.recompute.work import Deed
 from solvers.ir.errors import InfeasibleBudget, InvalidInput

@@ -10,7 +10,7 @@ from torch.nn import functional
 from experiments.recompute.models import Trainee
 from runtime.recompute.calls import Call
 from runtime.recompute.numbering import Numbering
-from runtime.recompute.session import ON_DEMAND
+from runtime.recompute.policy import ON_DEMAND
 from runtime.recompute.tape import Tape
 from tests.accelerators import prepared
 from tests.runtime.recompute.training import QUICK, Outcome, limited, trained

@@ -11,7 +11,7 @@ from runtime.device import limited_memory
 from runtime.recompute.course import LAST, Happened, NodeShape, TapeShape
 from runtime.recompute.footprint import CallFacts, mark_of
 from runtime.recompute.outside import AFTER, Use, uses_of
-from runtime.recompute.session import ON_DEMAND
+from runtime.recompute.policy import ON_DEMAND
 from solvers.ir.errors import InfeasibleBudget
 from tests.accelerators import prepared
 from tests.runtime.recompute.holding import KEPT, PROGRAMS

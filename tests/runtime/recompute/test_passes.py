@@ -1,5 +1,6 @@
 """Several forward passes before their backward passes: counted, and planned for as many."""
 
+import itertools
 from functools import cache
 
 import pytest
@@ -13,6 +14,7 @@ from runtime.recompute.footprint import mark_of
 from runtime.recompute.passes import passes_at_once
 from tests.accelerators import prepared
 from tests.runtime.recompute.training import QUICK, Outcome, limited, trained
+from tests.soaking import some
 
 __all__ = ["QUICK"]
 
@@ -80,8 +82,9 @@ def free() -> Outcome:
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("solver", ["joint", "greedy-joint", "opt"])
-@pytest.mark.parametrize("share", [0.6, 0.75])
+@pytest.mark.parametrize(
+    ("solver", "share"), some(itertools.product(("joint", "greedy-joint", "opt"), (0.6, 0.75)), of=3)
+)
 def test_a_siamese_network_keeps_the_budget_on_a_device_of_that_size(solver: str, share: float) -> None:
     """From the first planned step on: planned as one pass it took half as much again."""
     device, budget = prepared("sim"), int(share * max(free().peaks[1:]))

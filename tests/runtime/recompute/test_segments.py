@@ -20,6 +20,7 @@ from solvers.ir.solution import Limits
 from tests.accelerators import prepare_sim
 from tests.runtime.recompute.test_staying import step, training
 from tests.runtime.recompute.training import trained
+from tests.soaking import in_soak
 
 REFUSED = prepare_sim()
 pytestmark = pytest.mark.skipif(REFUSED is not None, reason=str(REFUSED))
@@ -54,7 +55,7 @@ def planned(
 
 @pytest.mark.parametrize(
     ("solver", "share", "expandable"),
-    [("greedy-joint", 0.75, False), ("joint", 0.5, True), ("heu", 0.6, True), ("heu", 0.6, False)],
+    [("greedy-joint", 0.75, False), ("joint", 0.5, True), ("heu", 0.6, True), in_soak("heu", 0.6, False)],
 )
 def test_segments_keep_the_budget_too(solver: str, share: float, expandable: bool) -> None:
     """On fixed segments from the first planned pass on, before which plans took 6 to 20 % more."""
@@ -199,8 +200,17 @@ def test_larger_steps_that_no_plan_keeps_go_on_with_one_warning(
     assert len(said) == (not kept) and all("a step was measured again" in one for one in said)
 
 
-@pytest.mark.parametrize("expandable", [False, True])
-@pytest.mark.parametrize(("solver", "share"), [("heu", 0.6), ("opt", 0.6), ("greedy-joint", 0.5)])
+@pytest.mark.parametrize(
+    ("solver", "share", "expandable"),
+    [
+        ("heu", 0.6, False),
+        in_soak("heu", 0.6, True),
+        ("opt", 0.6, True),
+        in_soak("opt", 0.6, False),
+        ("greedy-joint", 0.5, False),
+        in_soak("greedy-joint", 0.5, True),
+    ],
+)
 def test_a_plan_is_replayed_to_the_segment_before_it_runs(
     solver: str, share: float, expandable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,8 @@ from runtime.device import memory_stats
 from runtime.ranks import run_ranks
 from runtime.recompute import RecomputeSession, plan
 from runtime.recompute.graph import Place, Step, step_of
-from runtime.recompute.session import Walk, store_nothing
+from runtime.recompute.policy import store_nothing
+from runtime.recompute.walk import Walk
 from runtime.recompute.whole import nothing_stored, policies_of, problem_of
 from runtime.recompute.work import Deed, Work, carry_out
 from solvers.ir.errors import InfeasibleBudget
@@ -28,7 +29,7 @@ from solvers.ir.schedule import Action, Schedule
 from solvers.ir.solution import Limits, Solution, Status
 from solvers.planner import make_problem, require_valid
 from tests.accelerators import prepared
-from tests.runtime.recompute.test_plan import LOOPS, budget_of, plain
+from tests.runtime.recompute.test_session import LOOPS, budget_of, plain
 from tests.runtime.recompute.training import STEPS, Outcome, trained
 
 QUICK = Limits(time_s=math.inf, work=0.1)

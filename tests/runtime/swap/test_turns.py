@@ -11,6 +11,7 @@ from runtime.swap.report import IterationSummary
 from runtime.swap.session import Session
 from runtime.swap.stages import StageSettings
 from tests.runtime.swap.training import SHORT, Program, Ran, Trainer, run
+from tests.soaking import some
 
 SHAPE = GptShape(layers=4, width=32, heads=2, context=64, batch=8, seed=3)
 SOON = StageSettings(warm_up_iterations=1, policies=2)
@@ -89,7 +90,7 @@ def counted(iterations: list[IterationSummary]) -> tuple[int, int]:
     return sum(ran.counts.passive for ran in iterations), sum(ran.counts.fallbacks for ran in iterations)
 
 
-@pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.program.__name__)
+@pytest.mark.parametrize("loop", some(LOOPS), ids=lambda loop: loop.program.__name__)
 def test_each_kind_of_iteration_is_swapped_by_its_own_policy(device: torch.device, loop: Loop) -> None:
     budget = int(loop.share * unlimited(loop.program).peak_bytes)
     ran = run(loop.program, device, budget, SHAPE, stages=SOON, **loop.options)

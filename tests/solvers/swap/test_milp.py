@@ -17,6 +17,7 @@ from solvers.swap.exact import exact
 from solvers.swap.floor import floor_ticks
 from solvers.swap.instances import llama2
 from solvers.swap.relaxation import fluid
+from tests.soaking import in_soak
 from tests.solvers.swap.brute_force import optimum, random_problem
 
 TINY = 300
@@ -91,8 +92,7 @@ def test_coarse_relaxations_and_the_closed_form_never_exceed_the_optimum() -> No
     assert min(raised.values()) > 15, raised
 
 
-@pytest.mark.parametrize("fraction", [0.3, 0.5])
-@pytest.mark.parametrize("gbps", [8, 24])
+@pytest.mark.parametrize(("gbps", "fraction"), [(8, 0.3), in_soak(8, 0.5), in_soak(24, 0.3), (24, 0.5)])
 def test_two_thousand_tensors_have_a_close_bound_and_plan_at_once(fraction: float, gbps: int) -> None:
     """The base was the bound before (gap up to 75 %); a slow link is a step that waits for transfers nearly always."""
     problem = llama2(layers=100, budget_fraction=fraction, link_bytes_per_s=gbps * 10**9)

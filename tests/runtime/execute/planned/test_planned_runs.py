@@ -7,8 +7,9 @@ from tests.runtime.execute.planned.counting import counted, page, static, told
 from tests.runtime.execute.planned.drawing import drawn
 from tests.runtime.execute.planned.judging import SOLVERS, Run, judge
 from tests.runtime.execute.planned.programs import PROGRAMS, program
+from tests.soaking import some
 
-IN_CI = drawn(55)
+RUNS = drawn(55)
 """Each program once, and some of random layers."""
 MOST_REFUSED = 0.05
 """Of the runs whose sequence is the same in each step."""
@@ -16,15 +17,15 @@ IN_SOAK = 320
 
 
 def test_each_program_and_solver_is_tried_at_tight_and_wide_budgets() -> None:
-    assert len(IN_CI) >= 40
-    assert {run.program for run in IN_CI} > set(PROGRAMS)
-    assert {run.solver for run in IN_CI} == set(SOLVERS)
-    assert sum(run.share == 0 for run in IN_CI) >= 5
-    assert sum(run.share > 0.5 for run in IN_CI) >= 5
-    assert {run.races for run in IN_CI} == {"raise", "record"}
+    assert len(RUNS) >= 40
+    assert {run.program for run in RUNS} > set(PROGRAMS)
+    assert {run.solver for run in RUNS} == set(SOLVERS)
+    assert sum(run.share == 0 for run in RUNS) >= 5
+    assert sum(run.share > 0.5 for run in RUNS) >= 5
+    assert {run.races for run in RUNS} == {"raise", "record"}
 
 
-@pytest.mark.parametrize("run", IN_CI, ids=lambda run: f"{run.program}-{run.solver}-{run.share}")
+@pytest.mark.parametrize("run", some(RUNS), ids=lambda run: f"{run.program}-{run.solver}-{run.share}")
 def test_a_planned_run_keeps_its_word(run: Run, device: torch.device) -> None:
     verdict = judge(run)
     if program(run.program).static:

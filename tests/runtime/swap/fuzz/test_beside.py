@@ -13,14 +13,14 @@ from tests.runtime.swap.fuzz.training import Loop
 from tests.runtime.swap.fuzz.variants import Variant, draw_variant
 
 pytestmark = pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # checkpoints in validation
-IN_CI, IN_SOAK, A_TEST = 30, 600, 20
+IN_CI, IN_SOAK, A_TEST = 16, 600, 20
 CPU = torch.device("cpu")
 
 
 def test_everything_is_drawn() -> None:
     programs = [draw_beside(seed) for seed in range(IN_CI)]
     assert {program.beside for program in programs} == set(BESIDE)
-    assert 10 < sum(program.inside for program in programs) < IN_CI - 10
+    assert 4 < sum(program.inside for program in programs) < IN_CI - 4
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -43,7 +43,7 @@ def test_what_the_forward_pass_made_unseen_is_no_gradient(device: torch.device, 
     )  # memory is short for the first time in a backward pass through a backward pass
 
 
-@pytest.mark.parametrize("seed", range(500, 508))
+@pytest.mark.parametrize("seed", range(500, 504))
 def test_at_the_edge_tensors_do_leave(device: torch.device, seed: int) -> None:
     verdict = judge(draw_beside(seed), Variant(share=0.0), device)
     assert verdict.fault is None
@@ -52,7 +52,7 @@ def test_at_the_edge_tensors_do_leave(device: torch.device, seed: int) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("first", [IN_CI, *range(3000, 3000 + IN_SOAK, A_TEST)])
+@pytest.mark.parametrize("first", [IN_CI, IN_CI + A_TEST, *range(3000, 3000 + IN_SOAK, A_TEST)])
 def test_many_sessions_change_no_bit(device: torch.device, first: int) -> None:
     for seed in range(first, first + A_TEST):
         require_no_fault(seed, draw_beside(seed), draw_variant(seed), device)

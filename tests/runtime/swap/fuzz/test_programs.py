@@ -5,6 +5,7 @@ import torch
 
 from tests.runtime.swap.fuzz.program import CHANGES, ITERATIONS, OPTIMIZERS, PARTS, Program, Turn, draw_program
 from tests.runtime.swap.fuzz.training import Loop
+from tests.soaking import some
 
 pytestmark = pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # checkpoints in validation
 CPU = torch.device("cpu")
@@ -28,7 +29,7 @@ def test_a_hundred_seeds_draw_everything_there_is() -> None:
     assert sum(len(found) > 1 for found in sizes) > 50  # batches of several sizes in one program
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", some(range(24)))
 def test_the_simulated_device_computes_what_a_cpu_does(device: torch.device, seed: int) -> None:
     program = draw_program(seed)
     plain = Loop(program, device).run()

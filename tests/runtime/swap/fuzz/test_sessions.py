@@ -17,7 +17,7 @@ from tests.runtime.swap.fuzz.variants import Variant, draw_variant
 
 pytestmark = pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # checkpoints in validation
 ANY_GAP = replace(GAPS, tried="always")
-IN_CI, IN_SOAK, A_TEST = 50, 600, 20
+IN_CI, IN_SOAK, A_TEST = 24, 600, 20
 
 
 @pytest.mark.parametrize("seed", range(IN_CI))
@@ -25,21 +25,21 @@ def test_a_session_changes_no_bit(device: torch.device, seed: int) -> None:
     require_no_fault(seed, draw_program(seed), draw_variant(seed), device)
 
 
-@pytest.mark.parametrize("seed", range(400, 408))
+@pytest.mark.parametrize("seed", range(400, 404))
 def test_nor_do_policies_of_gaps(device: torch.device, seed: int) -> None:
     """Whatever waits between any two uses leaves, perhaps more than once in an iteration."""
     verdict = judge(draw_program(seed), replace(draw_variant(seed), solver=(ANY_GAP, ANY_GAP)), device)
     assert verdict.fault is None
 
 
-@pytest.mark.parametrize("seed", range(200, 208))
+@pytest.mark.parametrize("seed", range(200, 204))
 def test_at_the_edge_tensors_do_leave(device: torch.device, seed: int) -> None:
     verdict = judge(draw_program(seed), Variant(share=0.0), device)
     assert verdict.fault is None
     assert verdict.counts.passive > 0 and verdict.counts.swapped_in > 0
 
 
-@pytest.mark.parametrize("seed", range(300, 308))
+@pytest.mark.parametrize("seed", range(300, 304))
 def test_below_what_a_program_needs_it_ends_in_a_sentence_and_goes_on(device: torch.device, seed: int) -> None:
     verdict = judge(draw_program(seed), Variant(share=-0.7), device)
     assert verdict.fault is None

@@ -18,6 +18,7 @@ from solvers.ir.errors import InvalidInput
 from tests.runtime.swap.models.distributed import DISTRIBUTED, one_rank
 from tests.runtime.swap.models.program import Build, Program, Record, record
 from tests.runtime.swap.models.zoo import ZOO
+from tests.soaking import in_soak
 
 STEPS = 12
 SHARE = 0.4
@@ -30,6 +31,8 @@ TWO_LENGTHS = {
     f"{name}-{attention}" for name in ("gpt2", "llama", "mistral", "mixtral", "bert") for attention in ("eager", "sdpa")
 }
 """Every third of their batches is shorter: one kind of iterations, whatever their sizes."""
+ALIKE = {"gpt2-eager", "llama-sdpa", "mistral-eager", "mixtral-sdpa", "bert-eager"}
+"""The same model with the other attention runs in CI."""
 LONGER, SOON = 21, StageSettings(warm_up_iterations=1, policies=2)
 
 
@@ -79,7 +82,7 @@ def limited(
     return record(program, losses), report
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", [in_soak(name) if name in ALIKE else name for name in ZOO])
 def test_a_program_keeps_its_budget_and_its_bits(name: str, device: torch.device) -> None:
     steps, stages = (LONGER, SOON) if name in TWO_LENGTHS else (STEPS, None)
     with surroundings(name):

@@ -11,13 +11,14 @@ from runtime.device import CachingAllocator, SimDevice, memory_stats, use_sim
 from runtime.device.native import why_missing
 from runtime.swap import session
 from runtime.swap.report import IterationSummary
+from tests.soaking import in_soak
 
 pytestmark = pytest.mark.skipif(why_missing("runtime._sim") is not None, reason=str(why_missing("runtime._sim")))
 MIB = 1 << 20
 ROWS = (3, 5, 2, 7, 4, 9, 6, 8)
 """MiB of each layer's result: no two alike, so that no segment serves for the next."""
 STEPS = 20
-EITHER = pytest.mark.parametrize("expandable", [False, True], ids=["segments", "pages"])
+EITHER = pytest.mark.parametrize("expandable", [False, in_soak(True)], ids=["segments", "pages"])
 
 
 def mixed(device: torch.device) -> Callable[[], torch.Tensor]:

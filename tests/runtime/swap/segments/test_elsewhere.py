@@ -11,6 +11,7 @@ from runtime.device import CachingAllocator, memory_stats, reset_peak_memory, us
 from runtime.swap import session
 from runtime.swap.stages import StageSettings
 from tests.runtime.swap.training import Trainer
+from tests.soaking import in_soak
 
 SMALL = GptShape(layers=4, width=64)
 """No request of more than 1 MiB."""
@@ -71,7 +72,7 @@ def steps_of(budget: int, *, side: bool) -> list[tuple[int, ...]]:
     return steps
 
 
-@pytest.mark.parametrize("mib", [200, 215])
+@pytest.mark.parametrize("mib", [in_soak(200), 215])
 def test_once_no_other_stream_has_worked_for_an_iteration_steps_are_what_they_would_have_been(mib: int) -> None:
     """In calls of the device's runtime, which cost a host time that is not modelled, and to the nanosecond."""
     without, once = steps_of(mib << 20, side=False), steps_of(mib << 20, side=True)

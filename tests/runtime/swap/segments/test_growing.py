@@ -10,6 +10,7 @@ from runtime.device import memory_stats
 from runtime.device.native import why_missing
 from runtime.swap import session
 from tests.runtime.swap.segments.trials import ready
+from tests.soaking import in_soak
 
 pytestmark = pytest.mark.skipif(why_missing("runtime._sim") is not None, reason=str(why_missing("runtime._sim")))
 WIDTH, VOCABULARY, LAYERS = 64, 8192, 40
@@ -34,7 +35,7 @@ def language(device: torch.device) -> Callable[[int], torch.Tensor]:
     return step
 
 
-@pytest.mark.parametrize("share", [0.9, 0.75, 0.65])
+@pytest.mark.parametrize("share", [0.9, in_soak(0.75), 0.65])
 def test_larger_logits_find_room(share: float) -> None:
     """As many times more than the arguments altogether had grown were expected, weights included: out of memory."""
     device = ready("language", expandable=False)

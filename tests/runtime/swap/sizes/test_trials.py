@@ -5,12 +5,13 @@ from importlib import import_module
 import pytest
 
 from tests.runtime.swap.sizes.trials import attempt
+from tests.soaking import in_soak
 
 SLOWER = {"padded": 1.021, "packed": 1.020, "nested": 1.028, "experts-grouped": 1.05}
 """Before: 1.048, 1.024, out of memory, and 1.137."""
 
 
-@pytest.mark.parametrize("program", list(SLOWER))
+@pytest.mark.parametrize("program", ["padded", in_soak("packed"), in_soak("nested"), "experts-grouped"])
 def test_policies_carry_iterations_of_any_size(program: str) -> None:
     pytest.importorskip("transformers")
     row = attempt(program)

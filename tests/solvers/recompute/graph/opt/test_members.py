@@ -9,6 +9,7 @@ from solvers.ir import Limits, RecomputeGraphProblem, RecomputeOp
 from solvers.ir.codec import plan_file, problem_sha256
 from solvers.recompute.graph import Checkmate, Opt, OptIntervals, OptMilp
 from solvers.recompute.graph.instances import at_position, random_layered, unet, wide_layers
+from tests.soaking import some
 from tests.solvers.recompute.graph.layered import transformer
 
 
@@ -42,7 +43,7 @@ def test_tiny_graphs_at_their_least_budgets_are_decided(seed: int) -> None:
 GRAPHS = (random_layered(50, seed=3), wide_layers(60, seed=2), unet(depth=1), transformer(layers=2, position=0.4))
 
 
-@pytest.mark.parametrize("problem", GRAPHS, ids=lambda one: one.name)
+@pytest.mark.parametrize("problem", some(GRAPHS), ids=lambda one: one.name)
 def test_it_is_no_worse_than_its_members_with_half_the_work(problem: RecomputeGraphProblem) -> None:
     found = Opt().solve(problem, Limits(work=1.0)).objective
     assert found is not None

@@ -19,6 +19,7 @@ from solvers.recompute.graph.opt.bound.windows import packed, packings
 from solvers.recompute.graph.opt.layers import Layers, find_layers
 from solvers.recompute.graph.opt.planning.pack import Packing
 from solvers.recompute.graph.replay import instance, replay
+from tests.soaking import in_soak
 from tests.solvers.recompute.graph.brute_force import layered, optimum
 from tests.solvers.recompute.graph.layered import transformer
 
@@ -38,7 +39,7 @@ def bounded(problem: RecomputeGraphProblem, leaves: int) -> BoundSearch | None:
     return best
 
 
-@pytest.mark.parametrize("part", [*range(5), *(pytest.param(part, marks=pytest.mark.soak) for part in range(5, 10))])
+@pytest.mark.parametrize("part", [*range(3), *map(in_soak, range(3, 10))])
 def test_bounds_of_a_hundred_tiny_instances_never_pass_the_optimum(part: int) -> None:
     compared = beyond_base = 0
     for seed in range(20 * part, 20 * part + 20):

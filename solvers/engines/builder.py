@@ -1,5 +1,7 @@
 """Builds a `LinearModel`, one column or row at a time or many from arrays."""
 
+from math import inf, isfinite
+
 import numpy as np
 import numpy.typing as npt
 
@@ -25,6 +27,7 @@ class ModelBuilder:
         self._row_blocks: list[tuple[int, str]] = []
         self._row_count = 0
         self._entries: list[tuple[IntArray, IntArray, FloatArray]] = []
+        self._waiting: list[tuple[list[int], list[float], float, float]] = []  # rows that are no arrays yet
         self._extra_costs: list[tuple[IntArray, FloatArray]] = []
 
     def column(
@@ -78,6 +81,11 @@ class ModelBuilder:
         name: str = "row",
     ) -> int:
         """Add lower ≤ Σ values·columns ≤ upper and answer its index; a column named twice counts twice."""
+        if isinstance(columns, list) and isinstance(values, list) and self._is_row(columns, values, lower, upper):
+            self._waiting.append((columns.copy(), values.copy(), lower, upper))
+            self._row_blocks.append((self._row_count, name))
+            self._row_count += 1
+            return self._row_count - 1
         places = np.asarray(columns, dtype=np.int64).ravel()
         rows = np.zeros(len(places), dtype=np.int64)
         return int(self.rows(rows, places, values, np.array([lower]), np.array([upper]), name)[0])
@@ -107,11 +115,31 @@ class ModelBuilder:
         _refuse(name, "row number", places, (places < 0) | (places >= total))
         _refuse(name, "column", index, (index < 0) | (index >= self._column_count))
         if total:
+            self._settle()
             self._rows.append((low, high))
             self._row_blocks.append((self._row_count, name))
             self._entries.append((places + self._row_count, index, value))
         first, self._row_count = self._row_count, self._row_count + total
         return np.arange(first, self._row_count, dtype=np.int64)
+
+    def _is_row(self, columns: list[int], values: list[float], lower: float, upper: float) -> bool:
+        """Whether a row may stand as it is; others are refused where all are looked at as arrays."""
+        sound = len(columns) == len(values) and lower < inf and upper > -inf
+        return sound and all(0 <= one < self._column_count for one in columns) and all(map(isfinite, values))
+
+    def _settle(self) -> None:
+        """Make arrays of the rows that wait."""
+        if not self._waiting:
+            return
+        columns, values, lower, upper = zip(*self._waiting, strict=True)
+        first = self._row_count - len(self._waiting)
+        lengths = [len(one) for one in columns]
+        places = np.repeat(np.arange(first, self._row_count, dtype=np.int64), lengths)
+        index = np.fromiter((one for row in columns for one in row), np.int64, len(places))
+        value = np.fromiter((one for row in values for one in row), np.float64, len(places))
+        self._rows.append((np.array(lower, dtype=np.float64), np.array(upper, dtype=np.float64)))
+        self._entries.append((places, index, value))
+        self._waiting.clear()
 
     def add_cost(self, columns: npt.ArrayLike, costs: npt.ArrayLike) -> None:
         """Add to the costs of existing columns; a column named twice is charged twice."""
@@ -129,6 +157,7 @@ class ModelBuilder:
 
     def build(self) -> LinearModel:
         """The model as it stands; the builder may go on and build a larger one."""
+        self._settle()
         columns = [np.concatenate(part) for part in zip(*self._columns, strict=True)] or [np.zeros(0)] * 4
         limits = [np.concatenate(part) for part in zip(*self._rows, strict=True)] or [np.zeros(0)] * 2
         lower, upper, integer, cost = columns

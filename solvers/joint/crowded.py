@@ -44,9 +44,9 @@ def broken(stretch: Stretch, values: dict[str, float], known: set[str]) -> list[
     """The rows that a solution breaks, the most broken first."""
     found: dict[str, tuple[float, Row]] = {}
     for q in stretch.stages[1:]:
-        runs = [i for i in stretch.items if values.get(f"again/{i}/{q}", 0.0) > SHOWN]
-        for i in runs:
-            for row in (*_jams(stretch, i, q, runs), *_beside(stretch, i, q)):
+        again = {i: values.get(f"again/{i}/{q}", 0.0) for i in range(q)}
+        for i in (i for i in stretch.items if again.get(i, 0.0) > SHOWN):
+            for row in (*_jams(stretch, i, q, again), *_beside(stretch, i, q)):
                 over = sum(weight * values.get(key, 0.0) for key, weight in row.weights.items()) - row.side
                 over /= max([1, *map(abs, row.weights.values())])
                 if over > BROKEN and row.key not in known:
@@ -60,14 +60,21 @@ def _free(stretch: Stretch, i: int, q: int) -> int:
     return stretch.whole - usage - stretch.size[q] * stretch.comm[q]
 
 
-def _jams(stretch: Stretch, i: int, q: int, runs: list[int]) -> Iterator[Row]:
-    """Op i does not run again beside one or two outputs that an op behind it in the stage reads, and nobody makes."""
+def _jams(stretch: Stretch, i: int, q: int, again: dict[int, float]) -> Iterator[Row]:
+    """Op i does not run again beside one or two outputs that an op behind it in the stage reads, and nobody makes.
+
+    Those that may be broken by a solution, which runs so much of each op `again`.
+    """
     free, size = _free(stretch, i, q), stretch.size
-    for k in (*(k for k in runs if k > i), q):
-        read = sorted(j for j in stretch.inputs[k] | stretch.inputs[q] if j not in stretch.need(i) and size[j])
+    for k in (*(k for k in stretch.items if i < k < q), q):
+        over = again[i] - BROKEN + (again[k] - 1 if k < q else 0)
+        if over <= 0:
+            continue
+        made = {j: again[j] if j > i else 0.0 for j in stretch.inputs[k] | stretch.inputs[q]}
+        read = sorted(j for j in made if made[j] < over and size[j] and j not in stretch.need(i))
         beside: list[set[int]] = [{j} for j in read if size[j] > free]
         small = [j for j in read if size[j] <= free]
-        beside += [set(pair) for pair in combinations(small, 2) if sum(size[j] for j in pair) > free]
+        beside += [{a, b} for a, b in combinations(small, 2) if size[a] + size[b] > free and made[a] + made[b] < over]
         for outputs in beside:
             if k == q or not outputs <= stretch.inputs[q]:
                 yield _jam(stretch, (i, k, q), outputs)

@@ -91,19 +91,33 @@ def kept_of(given: Given, again: Sequence[Collection[int]]) -> Kept:
 
 def _peaks(given: Given, runs: Sequence[dict[int, int]]) -> list[int]:
     """The most bytes in use by stage, workspaces included."""
-    graph, kept, peaks = given.graph, dict[int, int](), []
+    graph, size = given.graph, given.graph.size
+    level, peaks = graph.static - max(given.workspace), list[int]()
+    kept, ends = dict[int, int](), [list[int]() for _ in runs]
     for t, run in enumerate(runs):
-        order = sorted(run)
-        last = {j: i for i in order for j in (*graph.inputs[i], i)}
-        level = peak = graph.static - max(given.workspace) + sum(graph.size[i] for i in kept)
-        for i in order:
-            level += graph.size[i]
-            buffer = graph.size[t] if graph.comm[t] and i < t else 0
-            peak = max(peak, level + buffer + given.workspace[i])
-            level -= sum(graph.size[j] for j in (*graph.inputs[i], i) if last[j] == i and run.get(j, kept.get(j)) == t)
-        peaks.append(peak)
-        kept = {i: until for i, until in {**kept, **run}.items() if until > t}
+        peaks.append(max(level, level + size[t] + given.workspace[t] if len(run) == 1 else _peak(given, t, run, kept)))
+        for i, until in run.items():
+            level += 0 if i in kept else size[i]
+            kept[i] = until
+            ends[until].append(i)
+        for i in ends[t]:
+            if kept.get(i) == t:
+                del kept[i]
+                level -= size[i]
     return peaks
+
+
+def _peak(given: Given, t: int, run: dict[int, int], kept: dict[int, int]) -> int:
+    """The most bytes in use while these ops run in a stage, beside what is kept."""
+    graph, order = given.graph, sorted(run)
+    last = {j: i for i in order for j in (*graph.inputs[i], i)}
+    level = peak = graph.static - max(given.workspace) + sum(graph.size[i] for i in kept)
+    for i in order:
+        level += graph.size[i]
+        buffer = graph.size[t] if graph.comm[t] and i < t else 0
+        peak = max(peak, level + buffer + given.workspace[i])
+        level -= sum(graph.size[j] for j in (*graph.inputs[i], i) if last[j] == i and run.get(j, kept.get(j)) == t)
+    return peak
 
 
 def measure(given: Given, draft: Draft, kept: Kept | None = None) -> Measured:

@@ -222,19 +222,24 @@ class Stretch:
 
         Then every box has a solution, and the prices of one that has no plan prove much.
         """
-        keys = list(self.upper)
-        place, builder = {key: number for number, key in enumerate(keys)}, ModelBuilder("stretch")
-        upper = [np.inf if self.upper[key] == MOST else float(self.upper[key]) for key in keys]
-        cost = [float(self.upper[key] == MOST) for key in keys]
-        builder.columns(len(keys), 0.0, upper, cost=cost, name="x")
-        for row in self.rows:
+        place, builder = {key: number for number, key in enumerate(self.upper)}, ModelBuilder("stretch")
+        upper = [np.inf if most == MOST else float(most) for most in self.upper.values()]
+        cost = [float(most == MOST) for most in self.upper.values()]
+        builder.columns(len(place), 0.0, upper, cost=cost, name="x")
+        short = [price is not None and row.key.partition("/")[0] in SHORT for row in self.rows]
+        bought = iter(builder.columns(sum(short), 0.0, np.inf, cost=price or 0.0, name="short").tolist())
+        numbers, columns, weights = list[int](), list[int](), list[float]()
+        limits = np.array([[-np.inf, np.inf]] * len(self.rows)).reshape(-1, 2)
+        for number, (row, buys) in enumerate(zip(self.rows, short, strict=True)):
             scale = _scale(row)
-            columns, weights = [place[key] for key in row.weights], [w / scale for w in row.weights.values()]
-            if price is not None and row.key.partition("/")[0] in SHORT:
-                columns.append(builder.column(0.0, np.inf, cost=price, name="short"))
+            columns += [place[key] for key in row.weights]
+            weights += [weight / scale for weight in row.weights.values()]
+            if buys:
+                columns.append(next(bought))
                 weights.append(-1.0 if row.is_upper else 1.0)
-            limit = {"upper" if row.is_upper else "lower": row.side / scale}
-            builder.row(columns, weights, name=row.key.replace("/", "-"), **limit)
+            numbers += [number] * (len(row.weights) + buys)
+            limits[number, int(row.is_upper)] = row.side / scale
+        builder.rows(numbers, columns, weights, *limits.T, name="row", count=len(self.rows))
         return builder.build()
 
     def values(self, x: FloatArray) -> dict[str, float]:

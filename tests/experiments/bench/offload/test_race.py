@@ -17,7 +17,7 @@ from solvers.ir.errors import InvalidInput
 from solvers.ir.solution import Limits
 from tests.accelerators import prepare_sim
 
-SHAPE = RaceShape(layers=2, width=32, heads=2, context=64, batch=8)
+SHAPE = RaceShape(layers=3, width=32, heads=2, context=64, batch=8)
 SHARES = (0.75, 0.45)
 """Fewer budgets than in earnest: sessions take long to settle."""
 REFUSED = prepare_sim()
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(REFUSED is not None, reason=str(REFUSED))
 @functools.cache
 def raced() -> dict[str, Ran]:
     """Everybody once, plans by the quick solver; sessions settle as they do in earnest."""
-    rows = race("sim", SHAPE, ways(SHARES), Plans(limits=Limits(), solver="greedy-swap"))
+    rows = race("sim", SHAPE, ways(SHARES), Plans(limits=Limits(work=0.05), solver="greedy-swap"))
     return {row.way: row for row in rows}
 
 

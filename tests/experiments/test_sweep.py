@@ -7,6 +7,7 @@ import pytest
 
 from tests.experiments.commands.console import Outcome, call, refused
 from tests.experiments.sweeping.words import CELLS, PATIENCE_S, WORDS, marks, microbatches, started, until
+from tests.soaking import in_soak
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 WORKERS = ("hydra/launcher=processes", "hydra.launcher.workers=2")
@@ -83,7 +84,7 @@ def test_another_configuration_takes_the_folder_only_by_force(whole: Path) -> No
     "launcher",
     [
         ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"],
-        ["hydra/launcher=submitit_local", "hydra.sweeper.max_batch_size=2"],
+        in_soak(["hydra/launcher=submitit_local", "hydra.sweeper.max_batch_size=2"]),
     ],
     ids=["joblib", "submitit_local"],
 )

@@ -75,6 +75,7 @@ def test_other_degrees_accumulation_and_mixed_precision(tmp_path: Path, words: t
     require_as_predicted(ran(tmp_path, "budget_share=0.9", *few, *words), peak)
 
 
+@pytest.mark.soak
 def test_processes_have_the_windows_and_the_bits_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(carriers, "run_children", run_ranks_forked)
     each = [read_recompute_settings([*SMALL[:1], "steps=1", f"carrier={one}"]) for one in ("threads", "processes")]

@@ -83,6 +83,7 @@ def test_state_is_saved_when_the_supervisor_is_killed_or_interrupted(tmp_path: P
     assert outcome.resumed == saved[1]
 
 
+@pytest.mark.soak
 def test_a_full_disk_costs_checkpoints_and_log_but_not_the_training(tmp_path: Path) -> None:
     """No file may grow beyond 2500 bytes, which is less than a node's part, and than all events."""
     running = program(tmp_path, 14, most_bytes=2500)

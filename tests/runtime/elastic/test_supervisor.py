@@ -24,6 +24,7 @@ from runtime.elastic.watching import beat_key
 from solvers.ir import InvalidInput
 from tests.runtime.elastic.jobs import NAP_S, costs
 from tests.runtime.elastic.test_train import JOB, PATIENT, live, same, workers
+from tests.soaking import in_soak
 
 
 def last(outcome: Outcome, event: str) -> float:
@@ -137,7 +138,7 @@ def test_a_message_that_came_late_is_told_with_where_it_was(supervisor: Supervis
     assert 1_000_000 <= int(str(late["in_ear_us"])) < 60_000_000
 
 
-@pytest.mark.parametrize("policy", ["auto", "dynamic"])
+@pytest.mark.parametrize("policy", ["auto", in_soak("dynamic")])
 def test_a_failure_before_all_layers_are_there_begins_anew(policy: Policy) -> None:
     outcome = live(4, 3, "1@0.regroup", policy=policy)
     same(outcome, 3)
@@ -159,6 +160,7 @@ def test_a_generation_from_the_beginning_that_is_cut_short_is_begun_again() -> N
     assert outcome.recoveries[1].restored.startswith("the layers were not all there yet; ")
 
 
+@pytest.mark.soak
 def test_microbatches_longer_than_the_timeout_are_refused_in_the_end() -> None:
     options = Options(timeout_s=NAP_S - 0.6, hang_s=PATIENT, problem=costs(2))
     with pytest.raises(InvalidInput, match=r"^generations ended 4 times without a step .*: give more than timeout_s"):
@@ -176,6 +178,7 @@ def test_an_interrupt_while_a_training_is_set_up_leaves_no_process(monkeypatch: 
     assert not workers()
 
 
+@pytest.mark.soak
 def test_a_resumed_training_that_fails_before_all_layers_are_read_reads_them_again(tmp_path: Path) -> None:
     live(4, 2, "3@1.update", checkpoint_dir=tmp_path)  # the last step's checkpoint, though its part of it was lost
     outcome = live(4, 4, "1@2.regroup", checkpoint_dir=tmp_path, resume=True)

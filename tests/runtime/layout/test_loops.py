@@ -13,6 +13,7 @@ from runtime.layout.foreach import PORTIONED, as_on
 from solvers.ir.layout import LayoutPlan
 from tests.runtime.layout.models import Language, Looking, Repeated, loss_of
 from tests.runtime.layout.training import Layouts, Loop, MakeOptimizer, train_plainly
+from tests.soaking import some
 
 
 def stepped(model: nn.Module, optimizer: Optimizer, number: int) -> Tensor:
@@ -232,7 +233,7 @@ def test_any_optimizer_trains_alike(sim: SimDevice, optimizer: MakeOptimizer) ->
         assert layouts.train(layouts.random_plan(seed)).same_as(plain), seed
 
 
-@pytest.mark.parametrize("name", PORTIONED)
+@pytest.mark.parametrize("name", some(PORTIONED))
 def test_pytorch_s_own_optimizers_train_alike_by_default(sim: SimDevice, name: str) -> None:
     """On a device by operators for many tensors, which NAdam, RAdam and ASGD round otherwise than those for each."""
 

@@ -23,6 +23,7 @@ from solvers.ir.layout import LayoutPlan, Policy
 from tests.runtime.layout.models import Language, batch, loss_of
 from tests.runtime.layout.test_loops import Signs, accumulating, evaluating, retaining
 from tests.runtime.layout.training import Layouts, plain_loop
+from tests.soaking import some
 
 CLASSES = {store: "Store", gradients: "Gradients", updates: "Updates", swaps: "Swaps"}
 WAITS = {"wait_event", "synchronize", "wait", "record_stream"}
@@ -159,7 +160,7 @@ def races_of(sim: SimDevice) -> bool:
 
 
 @pytest.mark.parametrize(
-    "module, line", [pytest.param(m, n, id=f"{m.__name__.split('.')[-1]}-{n}") for m, n in cases()]
+    "module, line", some(pytest.param(m, n, id=f"{m.__name__.split('.')[-1]}-{n}") for m, n in cases())
 )
 def test_a_dropped_wait_is_named(
     sim: SimDevice, monkeypatch: pytest.MonkeyPatch, module: ModuleType, line: int

@@ -17,6 +17,7 @@ from tests.forked import run_world
 from tests.runtime.ranks.budgets import job, plain, ran, train_within
 from tests.runtime.ranks.cluster import CLUSTER
 from tests.runtime.ranks.operations import CASES
+from tests.soaking import in_soak
 
 BUDGETS = [4_400_000, 5_000_000]
 """Of two ranks that take 7,252,992 bytes each without."""
@@ -184,8 +185,10 @@ def test_by_shapes_processes_know_the_integers_and_nanoseconds_of_threads(tmp_pa
                 "rank 0 calls all_reduce of 8 bytes, float32, SUM",
             },
         ),
-        ("late", {0: "Deadlock: rank 0 waited in message 1 from rank 1 to rank 0 for 2 s, and the other ranks did"}),
-        (
+        in_soak(
+            "late", {0: "Deadlock: rank 0 waited in message 1 from rank 1 to rank 0 for 2 s, and the other ranks did"}
+        ),
+        in_soak(
             "missing",
             {0: "Deadlock: rank 0 waited in message 1 from rank 1 to rank 0, but the process of a rank that it"},
         ),

@@ -20,6 +20,7 @@ from runtime.ranks.real import join_real
 from runtime.ranks.torchrun import NAMES, Started, started
 from solvers.ir.errors import InvalidInput
 from tests.runtime.ranks.cluster import CLUSTER, ended
+from tests.soaking import in_soak
 
 pytestmark = pytest.mark.usefixtures("plain_sim")
 ROOT = Path(__file__).parents[3]
@@ -87,7 +88,7 @@ def as_threads() -> list[list[float]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "backend"), [("sim", "sim"), ("cpu", "gloo")])
+@pytest.mark.parametrize(("kind", "backend"), [("sim", "sim"), in_soak("cpu", "gloo")])
 def test_the_same_program_under_torchrun_has_the_losses_of_threads(kind: str, backend: str, tmp_path: Path) -> None:
     """Bit for bit: of two ranks' numbers any order has the same sum."""
     found = under_torchrun(kind, tmp_path)

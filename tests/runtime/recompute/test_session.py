@@ -37,7 +37,7 @@ def budget_of(outcome: Outcome, share: float = SHARE) -> int:
     return int(share * max(outcome.peaks))
 
 
-@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize("name", some(MODELS))
 def test_a_model_trains_within_the_budget_as_it_trains_plainly(device: torch.device, name: str) -> None:
     if name not in SMALL_NETWORKS:
         pytest.importorskip("transformers")

@@ -17,6 +17,7 @@ from runtime.device.settling import settled
 from runtime.swap.session import Session, session
 from runtime.swap.stages import StageSettings
 from tests.runtime.swap.training import Program, Ran, Trainer, run
+from tests.soaking import in_soak
 
 SHAPE = GptShape(layers=4, width=64, heads=4, context=64, batch=8, seed=3)
 STEPS, LAST = 14, 5
@@ -170,7 +171,7 @@ def prefetched(device: torch.device, how: str, limit: int | None) -> tuple[list[
     return [*losses, *trainer.state()], times[-LAST:]
 
 
-@pytest.mark.parametrize("how", ["side", "new"])
+@pytest.mark.parametrize("how", ["side", in_soak("new")])
 def test_a_loader_that_copies_every_batch_on_a_stream_of_its_own_makes_no_step_slower(
     device: torch.device, how: str
 ) -> None:

@@ -49,6 +49,7 @@ def test_of_replicas_the_first_one_tells_a_step() -> None:
     assert done.failures == [Loss("stop", 2, None, 0)]
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_torchrun_restarts_everyone_from_the_last_checkpoint(tmp_path: Path) -> None:

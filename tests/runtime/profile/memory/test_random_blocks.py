@@ -15,6 +15,7 @@ from solvers.ir.layout import POLICIES
 from tests.runtime.profile.memory.models import Task, task
 from tests.runtime.profile.memory.test_autocast import CACHED, UNCACHED
 from tests.runtime.profile.memory.test_peaks import executed
+from tests.soaking import some
 
 PARTS = ("linear", "relu", "relu in place", "gelu", "softmax", "norm", "dropout", "square", "residual", "split")
 
@@ -70,7 +71,7 @@ def drawn_task(draw: random.Random) -> tuple[Task, int]:
     return task(nn.Sequential(*layers), data, optimizer=draw.random() < 0.5, context=context), blocks
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", some(range(16)))
 def test_random_blocks_under_random_policies(seed: int, sim: SimDevice) -> None:
     draw = random.Random(seed)
     work, blocks = drawn_task(draw)

@@ -10,6 +10,7 @@ from runtime.device.settling import settled
 from tests.runtime.swap.models.distributed import DISTRIBUTED, one_rank
 from tests.runtime.swap.models.program import trained
 from tests.runtime.swap.models.zoo import OTHERWISE_ON_CPU, ZOO
+from tests.soaking import some
 
 STEPS = 4
 
@@ -18,7 +19,7 @@ def surroundings(name: str) -> AbstractContextManager[None]:
     return one_rank() if name in DISTRIBUTED else nullcontext()
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", some(ZOO))
 def test_sim_trains_to_the_bits_of_the_cpu(name: str, device: torch.device) -> None:
     with surroundings(name):
         expected = trained(ZOO[name], torch.device("cpu") if name not in OTHERWISE_ON_CPU else device, STEPS)
@@ -26,7 +27,7 @@ def test_sim_trains_to_the_bits_of_the_cpu(name: str, device: torch.device) -> N
     assert use_sim().races() == []
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", some(ZOO))
 def test_activations_outweigh_what_stays(name: str, device: torch.device) -> None:
     """Otherwise there would be little to swap."""
     with surroundings(name):

@@ -11,9 +11,10 @@ from runtime.device.native import why_missing
 from runtime.swap import session
 from tests.runtime.swap.segments.programs import PROGRAMS
 from tests.runtime.swap.segments.trials import ready
+from tests.soaking import in_soak
 
 pytestmark = pytest.mark.skipif(why_missing("runtime._sim") is not None, reason=str(why_missing("runtime._sim")))
-EITHER = pytest.mark.parametrize("expandable", [False, True], ids=["segments", "pages"])
+EITHER = pytest.mark.parametrize("expandable", [in_soak(False), True], ids=["segments", "pages"])
 WIDTH, ROWS, LAYERS = 64, 1024, 60
 STEPS, LARGE = 6, 4
 """In all, and the one with a large request."""

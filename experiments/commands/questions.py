@@ -16,7 +16,7 @@ def questions(budget: str, amount: int, peak_bytes: int) -> Iterator[str]:
 
 def unit_questions(budget: str, amount: int, peak_bytes: int) -> Iterator[str]:
     """Of a number without a unit that is tiny beside the peak."""
-    if budget.strip().isdigit() and amount < SMALL_BYTES and amount < peak_bytes // SMALL_SHARE:
+    if budget.strip().isdigit() and 0 < amount < min(SMALL_BYTES, peak_bytes // SMALL_SHARE):
         yield (
             f"the budget of {budget} has no unit, so it is of {show_bytes(amount)}, 1/{peak_bytes // max(amount, 1)} "
             f"of the peak of {show_bytes(peak_bytes)}: write {budget}MiB, or a percentage, if that was meant"

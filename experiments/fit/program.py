@@ -120,6 +120,8 @@ def _planned_row(
         if row.fits or row.least_reserved_bytes is None or row.allocated_bytes is None:
             break
         plan_bytes = min(plan_bytes, row.allocated_bytes) - max(1, row.least_reserved_bytes - budget.bytes)
+        if plan_bytes < 1:
+            break
     least = min(rows, key=lambda row: row.least_reserved_bytes or 0)
     if rows[-1].fits or not (whole := judged(plain)).fits:
         return rows[-1] if rows[-1].fits else least

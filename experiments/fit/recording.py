@@ -4,6 +4,7 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,6 +18,8 @@ from experiments.profiled import require_operators
 from runtime.device import use_sim
 from runtime.profile import Request, record_requests, record_step
 from runtime.profile.alike import unlike
+from solvers.ir.amounts import show_bytes
+from solvers.ir.errors import InvalidInput
 from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
 from solvers.timeline.segments import Event
@@ -53,18 +56,34 @@ def record(
 ) -> Recording:
     """Build a model on the simulated device, train `STEPS` steps under a policy, and trace all of it.
 
-    Nothing stays on the device. With `shapes_only` no number is computed. Raises `InvalidInput` where the program
-    cannot be run or recorded, or where it has no blocks that could be recomputed.
+    Nothing stays on the device. With `shapes_only` no number is computed, else all bytes are in this machine's memory.
+    Raises `InvalidInput` where the program cannot be run or recorded, is too large for that, or has no blocks that
+    could be recomputed.
     """
     gc.collect()
-    sim = use_sim(hardware, capacity_bytes=WITHOUT_END_BYTES, races="off", shapes_only=shapes_only)
+    capacity = WITHOUT_END_BYTES if shapes_only else memory_left_bytes()
+    sim = use_sim(hardware, capacity_bytes=capacity, races="off", shapes_only=shapes_only)
     device = sim.device
     before = torch.accelerator.memory_allocated(device)
     try:
         recording = _recorded(model, name, device, policy, before)
         return replace(recording, reads_numbers=sim.counters().bytes_to_host > 0, by_shapes=shapes_only)
+    except torch.OutOfMemoryError as error:
+        raise InvalidInput(
+            f"the step of {name} depends on numbers and runs with bytes, which need more than the "
+            f"{show_bytes(capacity)} that this machine has left: make it smaller, or its sizes independent of data"
+        ) from error
     finally:
         gc.collect()
+
+
+def memory_left_bytes() -> int:
+    """What this machine could give a process beside all that run; without end where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return WITHOUT_END_BYTES
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), WITHOUT_END_BYTES)
 
 
 def _recorded(model: Model, name: str, device: torch.device, policy: Policy, in_use_before: int) -> Recording:

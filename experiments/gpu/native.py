@@ -5,9 +5,12 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+LEAST_SETUPTOOLS = 77
+"""Older ones refuse pyproject.toml, which states the licence as today's do."""
 TRY = """
 from runtime.device.native import core, release
 import torch
@@ -31,6 +34,18 @@ def carried(wheels: Path) -> Path | None:
     return found if found.is_file() else None
 
 
+def cannot_build() -> str | None:
+    """Why this Python could not compile it, None where it could."""
+    try:
+        found = version("setuptools")
+    except PackageNotFoundError:
+        found = "0"
+    if int(found.split(".")[0]) >= LEAST_SETUPTOOLS:
+        return None
+    wrong = "setuptools is not installed" if found == "0" else f"setuptools {found} is too old"
+    return f"{wrong}: install {LEAST_SETUPTOOLS} or newer, or carry a build (experiments/gpu/README.md)"
+
+
 def build() -> int:
     """Compile on all cores; the exit code."""
     environment = {"MAX_JOBS": str(os.cpu_count() or 1), **os.environ, "BAYPLAN_NATIVE": "require"}
@@ -44,6 +59,9 @@ def main(wheels: Path) -> int:
         print(f"a carried build: {build_of.name}")
         shutil.copy(build_of, ROOT / "runtime")
         found = said()
+    if found is None and (lacking := cannot_build()) is not None:
+        print(f"runtime._C does not load, and cannot be built: {lacking}")
+        return 1
     if found is None and build() == 0:
         found = said()
     print(found or "runtime._C neither loads nor builds: see above")

@@ -37,7 +37,9 @@ def require(condition: bool, sentence: str) -> None:
 def require_step(step_us: int) -> None:
     """Refuse a problem some decision of which may take longer than a file's numbers, bounds too, say exactly."""
     require(
-        step_us <= LARGEST, f"a step may take {step_us} us, beyond the {LARGEST} that files hold: correct the times"
+        step_us <= LARGEST,
+        f"a step may take {step_us} us, beyond the {LARGEST} that files hold: correct the times, or the samples and "
+        "tokens they come from",
     )
 
 

@@ -23,10 +23,8 @@ def tensor_group(cluster: Hardware, tensor: int) -> tuple[str, ...]:
     if tensor <= size:
         return tuple(nodes[0][:tensor])
     if tensor % size or tensor > size * len(nodes):
-        devices = size * len(nodes)
-        remedy = (
-            f"choose at most {size}, or a multiple of it up to {devices}" if devices > 1 else "choose 1, or a cluster"
-        )
+        more = f", or a multiple of it up to {size * len(nodes)}" if len(nodes) > 1 else ""
+        remedy = "choose 1, or a cluster" if size * len(nodes) == 1 else f"choose at most {size}{more}"
         has = f"{len(nodes)} node{'s' * (len(nodes) > 1)} of {size} device{'s' * (size > 1)}"
         raise InvalidProblem(f"tensor is {tensor}, but hardware {cluster.name!r} has {has}: {remedy}")
     return tuple(name for node in nodes[: tensor // size] for name in node)

@@ -59,10 +59,9 @@ def inflight(parallelism: Parallelism, stage: int) -> int:
 
 def require_stage(stage: int, parallelism: Parallelism) -> None:
     """Refuse a stage that the pipeline does not have."""
-    require(
-        0 <= stage < parallelism.pipeline,
-        f"stage is {stage}, but the pipeline has {parallelism.pipeline} stages: choose 0…{parallelism.pipeline - 1}",
-    )
+    stages = parallelism.pipeline
+    has, choose = ("1 stage", "0") if stages == 1 else (f"{stages} stages", f"0…{stages - 1}")
+    require(0 <= stage < stages, f"stage is {stage}, but the pipeline has {has}: choose {choose}")
 
 
 def embedding_extra(shape: ModelShape, parallelism: Parallelism, cluster: Hardware) -> StageExtra:

@@ -17,6 +17,7 @@ def test_a_number_without_a_unit_is_questioned_where_it_is_tiny() -> None:
     assert not list(unit_questions("5000B", 5000, PEAK))
     assert not list(unit_questions("150000000", 150_000_000, PEAK))
     assert not list(unit_questions("5000", 5000, 6000))
+    assert not list(unit_questions("0", 0, PEAK)), "no unit helps"
 
 
 def test_a_budget_that_asks_nothing_is_questioned() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from experiments.fit import program
+from experiments.fit import program, recording
 from experiments.fit.judge import Asked, Budget
 from experiments.fit.program import READS_NUMBERS, SIZED_BY_DATA, program_rows, recorded_program
 from experiments.fit.recording import Recording, record
@@ -15,6 +15,7 @@ from experiments.fit.show import _fits
 from experiments.hardware import read_hardware
 from experiments.models.own import OwnModel
 from runtime.device import use_sim
+from solvers.ir.errors import InvalidInput
 from solvers.ir.solution import Limits
 from solvers.timeline.segments import Event
 from tests.experiments.fit import convolving
@@ -70,6 +71,14 @@ def test_a_model_larger_than_this_machine_is_recorded() -> None:
     recording = recorded_program("own_program:huge", SIM)
     assert max(recording.trace.graph.memory_bytes) > 4 * 4 * 60000**2
     assert READS_NUMBERS in recorded_program("own_program:huge_reading", SIM).remarks
+
+
+def test_bytes_that_this_machine_does_not_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "memory_left_bytes", lambda: 1 << 20)
+    with pytest.raises(InvalidInput, match=r"need more than the 1048576 bytes \(1.00 MiB\) that this machine has left"):
+        recorded_program("own_program:chosen", SIM)
+    monkeypatch.undo()
+    assert 1 << 20 < recording.memory_left_bytes() < 1 << 50
 
 
 @pytest.mark.parametrize("name", ["build", "chosen", "reading"])
@@ -152,9 +161,12 @@ def test_a_plan_that_keeps_everything_is_among_those_that_are_tried(monkeypatch:
         more = Event(1 + max(event.block for event in trace.events), 40 << 20)
         return replace(plain, trace=replace(trace, events=(more, *trace.events), step_begin=trace.step_begin + 1))
 
+    budgets: list[int] = []
     monkeypatch.setattr(program, "recorded_program", greedy)
+    monkeypatch.setattr(program, "planned", budgets.append)
     asked = Asked(SIM, ("plain", "planned"), "greedy-swap", Limits())
     whole, planned = program_rows(factory, asked, plain, Budget(40 << 20))
     assert whole.fits and planned.fits and planned.step_us == whole.step_us
     assert planned.remarks[-1].startswith(program.KEEPS_ALL)
     assert not any(row.fits for row in program_rows(factory, asked, plain, Budget(20 << 20)))
+    assert min(budgets) > 0, "less than nothing is never tried"

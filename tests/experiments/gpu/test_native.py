@@ -1,6 +1,7 @@
 """`runtime._C` on a machine: as it is, carried, or built; each once, and said."""
 
 import sysconfig
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ class Machine:
         monkeypatch.setattr(native, "ROOT", root)
         monkeypatch.setattr(native, "said", self._said)
         monkeypatch.setattr(native, "build", self._build)
+        monkeypatch.setattr(native, "version", lambda name: "84.2.0")
         self._root = root
 
     def _said(self) -> str | None:
@@ -42,6 +44,25 @@ def test_the_cheapest_way_that_works_is_taken(
     assert main(wheels) == code
     assert ("built" in machine.done) == (needed in ("built", "luck"))
     assert ("it loads" in capsys.readouterr().out) == (code == 0)
+
+
+@pytest.mark.parametrize(("found", "says"), [("65.5.0", "setuptools 65.5.0 is too old"), (None, "is not installed")])
+def test_what_builds_is_too_old_or_missing(
+    found: str | None,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def version(name: str) -> str:
+        if found is None:
+            raise PackageNotFoundError(name)
+        return found
+
+    machine = Machine(monkeypatch, tmp_path, "built")
+    monkeypatch.setattr(native, "version", version)
+    assert main(tmp_path) == 1 and not machine.done
+    assert f"{says}: install 77 or newer, or carry a build" in capsys.readouterr().out
 
 
 def test_a_build_for_another_python_is_not_taken(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from experiments.hardware import read_hardware
 from experiments.refusals import refusing
 from experiments.shapes import read_shape
+from solvers.ir.errors import InvalidInput
 from solvers.ir.graph import OpGraph
 from solvers.workload import ModelShape, Parallelism, megatron_layer, stage_extras
 
@@ -40,6 +41,16 @@ class Case(NamedTuple):
     def cut(self) -> Parallelism:
         """How the model is cut."""
         return Parallelism(tensor=self.tensor, pipeline=self.pipeline, microbatch=self.microbatch)
+
+
+def read_case(text: str) -> Case:
+    """A case as JSON, its figures in their order or by name; raises `InvalidInput` for anything else."""
+    try:
+        given = json.loads(text)
+        return Case(**given) if isinstance(given, dict) else Case(*given)
+    except (ValueError, TypeError) as error:
+        example = json.dumps(Case("llama-2-7b", 1))
+        raise InvalidInput(f"--case is {text!r}, no shape and its cut: give JSON, as in {example}") from error
 
 
 CASES = (
@@ -148,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--case", help="one case as JSON: shape, tensor, pipeline, stage, microbatch")
     told = parser.parse_args(arguments)
     if told.case is not None:
-        print(json.dumps(profile_case(Case(*json.loads(told.case)))))
+        print(json.dumps(profile_case(read_case(told.case))))
         return 0
     if told.out is not None:
         told.out.mkdir(parents=True, exist_ok=True)

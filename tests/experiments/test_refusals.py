@@ -49,3 +49,8 @@ def test_rank_profiles_refuse_a_file_for_a_folder_before_they_work(
     monkeypatch.setattr(rank_profiles, "CASES", ())
     (tmp_path / "file").write_text("")
     assert "the system refused" in refused(rank_profiles.main, ["--out", str(tmp_path / "file")], capsys)
+
+
+@pytest.mark.parametrize("case", ["x", "7", '{"shap": "llama-2-7b"}', "[]"])
+def test_a_case_that_is_none_is_refused(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "give JSON, as in" in refused(rank_profiles.main, ["--case", case], capsys)

@@ -54,7 +54,7 @@ def test_a_ring_over_boards_and_nodes_is_as_slow_as_its_slowest_crossing() -> No
     assert bus_bytes_per_s(machine, tensor_group(machine, 8)) == 30 * MB  # one port between the nodes
     with pytest.raises(InvalidProblem, match="tensor is 6, but hardware 'c' has 2 nodes of 4 devices"):
         tensor_group(machine, 6)
-    with pytest.raises(InvalidProblem, match="has 1 node of 4 devices: choose at most 4$"):
+    with pytest.raises(InvalidProblem, match=r"has 1 node of 4 devices: choose at most 4$"):
         tensor_group(cluster(names[:4], links[:1]), 6)
     with pytest.raises(InvalidProblem, match="hardware 'c' has 1 node of 1 device: choose 1, or a cluster"):
         tensor_group(cluster(names[:1], []), 2)

@@ -5,15 +5,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+import torch
+
 from experiments.commands.interrupts import until_asked
 from experiments.fit import joint, swapping
 from experiments.fit.answer import Row, Technique
 from experiments.fit.judge import Asked, Budget, Told, row_of
 from experiments.fit.recompute import FULL, PLANNED, SELECTIVE, planned
-from experiments.fit.recording import POLICIES, Policy, Recording, plain, record
+from experiments.fit.recording import POLICIES, Policy, Recording, memory_left_bytes, plain, record, too_large
 from experiments.fit.sessions import session_row
 from experiments.models.own import OwnModel
 from experiments.profiled import SESSION, doubts, temporaries_doubts, varies
+from runtime.device import memory_stats
 from runtime.profile import shapes_refusal
 from solvers.ir.amounts import show_bytes
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
@@ -57,11 +60,16 @@ def recorded_program(factory: str, hardware: Hardware, policy: Policy = plain) -
 
 
 def _by_shapes(model: OwnModel, factory: str, hardware: Hardware, policy: Policy) -> Recording | None:
-    """None where device sim refuses that; its error is gone then, and with it the tensors that it held."""
+    """None where device sim refuses that; its error is gone then, and with it the tensors that it held.
+
+    Raises `InvalidInput` where what it took until then is more than this machine has left.
+    """
     try:
         return record(model, factory, hardware, policy, shapes_only=True)
     except InvalidInput as error:
         if shapes_refusal(error):
+            if memory_stats(torch.device("sim", 0)).peak_bytes > (left := memory_left_bytes()):
+                raise too_large(factory, left) from None
             return None
         raise
 

@@ -69,12 +69,17 @@ def record(
         recording = _recorded(model, name, device, policy, before)
         return replace(recording, reads_numbers=sim.counters().bytes_to_host > 0, by_shapes=shapes_only)
     except torch.OutOfMemoryError as error:
-        raise InvalidInput(
-            f"the step of {name} depends on numbers and runs with bytes, which need more than the "
-            f"{show_bytes(capacity)} that this machine has left: make it smaller, or its sizes independent of data"
-        ) from error
+        raise too_large(name, capacity) from error
     finally:
         gc.collect()
+
+
+def too_large(name: str, left_bytes: int) -> InvalidInput:
+    """What is said of a step whose bytes are more than this machine has left."""
+    return InvalidInput(
+        f"the step of {name} depends on numbers and runs with bytes, which need more than the "
+        f"{show_bytes(left_bytes)} that this machine has left: make it smaller, or its sizes independent of data"
+    )
 
 
 def memory_left_bytes() -> int:

@@ -51,6 +51,10 @@ def chosen(device):
     return build(device, chosen=True)
 
 
+def huge_chosen(device):
+    return build(device, 60000, chosen=True)
+
+
 def reading(device):
     return build(device, reads=True)
 
@@ -74,9 +78,12 @@ def test_a_model_larger_than_this_machine_is_recorded() -> None:
 
 
 def test_bytes_that_this_machine_does_not_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "memory_left_bytes", lambda: 1 << 20)
+    for where in (recording, program):
+        monkeypatch.setattr(where, "memory_left_bytes", lambda: 1 << 20)
     with pytest.raises(InvalidInput, match=r"need more than the 1048576 bytes \(1.00 MiB\) that this machine has left"):
         recorded_program("own_program:chosen", SIM)
+    with pytest.raises(InvalidInput, match="that this machine has left"):
+        recorded_program("own_program:huge_chosen", SIM)
     monkeypatch.undo()
     assert 1 << 20 < recording.memory_left_bytes() < 1 << 50
 

@@ -256,7 +256,7 @@ class _Search:
     def _roomy(self, left: Sequence[tuple[Pricing, Mixture]]) -> bool:
         """Whether fractions of pipelines count so much more than is needed that a smaller load may do."""
         counted = max((mixture.counted for _, mixture in left), default=0.0)
-        return counted >= _ROOMY * self.problem.microbatches
+        return not self._hosts and counted >= _ROOMY * self.problem.microbatches
 
     def _raised(self, loads: Sequence[int], least_step_us: int, bound: int) -> int:
         """The bound once prices have excluded slower steps with these loads as well, objectives bisected."""
@@ -287,7 +287,7 @@ class _Search:
         for pricing, mixture in left:
             if mixture.counted >= self.problem.microbatches:
                 self._mixed(pricing, least_step_us, ())
-                if self.best.objective_us == objective and not self._over():
+                if self.best.objective_us == objective and not (self._hosts or self._over()):
                     pricing.settled()
                     self._mixed(pricing, least_step_us, ())
 

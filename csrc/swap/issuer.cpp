@@ -135,8 +135,7 @@ bool Issuer::visit(int64_t op) {
   for (; left_ < by_first_.size() && given_.first[by_first_[left_]] <= op; ++left_) {
     const int64_t tensor = by_first_[left_];
     clocks_.host += given_.transfer;
-    out_free_ = out_end_[tensor] =
-        std::max({out_free_, clocks_.device, clocks_.host}) + given_.out_time[tensor];
+    out_free_ = out_end_[tensor] = std::max({out_free_, clocks_.device, clocks_.host}) + given_.out_time[tensor];
     queue_.push_back(tensor);
   }
   return true;

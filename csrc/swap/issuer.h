@@ -14,7 +14,7 @@ namespace swap {
 
 // `Instance` of solvers/swap/evaluate.py; `host`, `tail` and `waiting` are empty where launching costs nothing.
 struct Given {
-  std::vector<int64_t> time, need;                           // By op.
+  std::vector<int64_t> time, need;                            // By op.
   std::vector<int64_t> size, first, last, out_time, in_time;  // By tensor.
   std::vector<int64_t> host, tail, waiting;                   // By op; the ops whose end the host waits for.
   int64_t transfer = 0;

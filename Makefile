@@ -87,6 +87,6 @@ $(VENV)/ready: $(VENV)/torch
 	touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info runs outputs multirun runtime/*.so solvers/joint/*.so solvers/replan/exact/*.so
+	rm -rf $(VENV) build *.egg-info runs outputs multirun runtime/*.so solvers/joint/*.so solvers/replan/exact/*.so solvers/swap/*.so
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find solvers runtime conf experiments tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,9 +1,9 @@
-"""Builds the four native extensions; everything else about the distribution stands in pyproject.toml.
+"""Builds the five native extensions; everything else about the distribution stands in pyproject.toml.
 
-`solvers.joint._annealing` (the joint planner's search) and `solvers.replan.exact._filling` (what stages can hold) need
-pybind11's headers, which torch brings, and no torch to run. `runtime._C` (profiler, tensor matcher, swap guard) is
-device-neutral. `runtime._sim` (the simulated accelerator) uses PyTorch's backend interface, which moves between
-releases, so it is built for one torch release only.
+`solvers.joint._annealing` (the joint planner's search), `solvers.replan.exact._filling` (what stages can hold) and
+`solvers.swap._issuing` (when swap-ins are issued) need pybind11's headers, which torch brings, and no torch to run.
+`runtime._C` (profiler, tensor matcher, swap guard) is device-neutral. `runtime._sim` (the simulated accelerator) uses
+PyTorch's backend interface, which moves between releases, so it is built for one torch release only.
 
 The environment variable BAYPLAN_NATIVE says what a machine without a compiler means: unset, an install without the
 extensions and a sentence; `require`, a failed build. `skip` builds nothing, compiler or not. A compile error is never
@@ -105,7 +105,11 @@ def extensions() -> list[Extension]:
             language="c++",
             **common,
         )
-        for name, folder in (("solvers.joint._annealing", "joint"), ("solvers.replan.exact._filling", "replan"))
+        for name, folder in (
+            ("solvers.joint._annealing", "joint"),
+            ("solvers.replan.exact._filling", "replan"),
+            ("solvers.swap._issuing", "swap"),
+        )
     ]
     with_torch = [
         CppExtension(name, files, include_dirs=[str(ROOT / "csrc")], **common)

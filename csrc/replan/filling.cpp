@@ -198,7 +198,7 @@ void Filling::fill(const Stages& stages, size_t windows, std::vector<int64_t>& h
 std::pair<int64_t, std::vector<int64_t>> Filling::cheapest(const std::vector<int64_t>& room, const Table& prices,
                                                            int64_t limit) const {
   const size_t depth = room.size(), cells = prices.rows;
-  const std::optional<Held> bounds = held(room, static_cast<int64_t>(cells) - 1, limit);
+  const std::optional<Held>& bounds = held(room, static_cast<int64_t>(cells) - 1, limit);
   if (!bounds) return {kNever, {}};
   const auto& [fewest, most, rooms] = *bounds;
   std::vector<int64_t> least(cells, kNever), next;
@@ -278,7 +278,17 @@ int64_t Filling::most_in_all(const std::vector<int64_t>& rooms, int64_t layers, 
   return held >= layers && turn() && !next_filled(rooms, layers, limit, layers) ? layers - 1 : held;
 }
 
-std::optional<Held> Filling::held(const std::vector<int64_t>& rooms, int64_t layers, int64_t limit) const {
+const std::optional<Held>& Filling::held(const std::vector<int64_t>& rooms, int64_t layers, int64_t limit) const {
+  if (layers_ != layers || limit_ != limit || rooms_ != rooms) {
+    held_ = found_held(rooms, layers, limit);
+    rooms_ = rooms;
+    layers_ = layers;
+    limit_ = limit;
+  }
+  return held_;
+}
+
+std::optional<Held> Filling::found_held(const std::vector<int64_t>& rooms, int64_t layers, int64_t limit) const {
   std::vector<int64_t> all = filled(rooms, layers, limit, 0);
   if (all.back() < layers) return std::nullopt;
   if (!turn()) {

@@ -59,8 +59,9 @@ class Filling {
 
   // The most that all hold, whatever the fullest stage in front holds: `layers`, or less if proven so few.
   int64_t most_in_all(const std::vector<int64_t>& rooms, int64_t layers, int64_t limit) const;
-  // What the last stages hold where all hold `layers`; nothing where they do not.
-  std::optional<Held> held(const std::vector<int64_t>& rooms, int64_t layers, int64_t limit) const;
+  // What the last stages hold where all hold `layers`; nothing where they do not. The last answer is remembered, as the
+  // same is asked at prices after prices.
+  const std::optional<Held>& held(const std::vector<int64_t>& rooms, int64_t layers, int64_t limit) const;
 
   // The least price of a split and the layers of its stages from the first on; none costs `kNever` or more. Prices by
   // [layers behind, own].
@@ -77,6 +78,7 @@ class Filling {
   // The most layers of the fullest stage in front with which all are held, at most so many: with what is held then.
   std::optional<std::pair<int64_t, std::vector<int64_t>>> next_filled(const std::vector<int64_t>& rooms, int64_t layers,
                                                                       int64_t limit, int64_t most) const;
+  std::optional<Held> found_held(const std::vector<int64_t>& rooms, int64_t layers, int64_t limit) const;
   Held held_with(const std::vector<int64_t>& rooms, int64_t layers, int64_t limit, int64_t front,
                  const std::vector<int64_t>& filled) const;
   int64_t waiting(size_t row, size_t stage, int64_t limit, int64_t front, int64_t most) const;
@@ -97,6 +99,9 @@ class Filling {
   std::vector<int64_t> extra_, extras_;  // of each stage, and of the last 0…P together
   mutable std::optional<Windows> windows_;
   mutable std::optional<Turns> turns_;
+  mutable std::vector<int64_t> rooms_;  // of the last answer, with its layers and limit
+  mutable int64_t layers_ = -1, limit_ = 0;
+  mutable std::optional<Held> held_;
 };
 
 }  // namespace replan

@@ -79,7 +79,7 @@ void Grounds::renew(uint64_t limit_bytes, const Pins& pins) {
   std::vector<StoragePtr> moved;
   const auto stats = stats_of(state_);
   const uint64_t wasted = now(stats.reserved_bytes, kAllPools) - now(stats.active_bytes, kAllPools);
-  if (moves_ < most_moves() && wasted > limit_bytes / kWastedShare) moved = send_all_away(pins);
+  if (moves_ < most_moves() && wasted > tolerated(limit_bytes)) moved = send_all_away(pins);
   forget();
   empty_cache(state_.device);
   make_place(limit_bytes, pins);
@@ -169,6 +169,12 @@ bool Grounds::would_hold(uint64_t bytes, uint64_t limit_bytes) const {
 void Grounds::widen(uint64_t bytes, uint64_t limit_bytes, const Pins& pins) {
   needed_bytes_ = bytes;
   mend(limit_bytes, pins);
+}
+
+// One page beside the arena cannot be had; where tensors are large, two may be what one of them lacks.
+uint64_t Grounds::tolerated(uint64_t limit_bytes) const {
+  const uint64_t share = limit_bytes / kWastedShare;
+  return segments_ == Segments::kExpandable ? std::min(share, 2 * kPage) : share;
 }
 
 // Nothing lies so that it divides what is free, and not much more could be had.

@@ -93,6 +93,7 @@ class Grounds {
   bool others_ask() const;
   bool knows_small();
   unsigned most_moves() const { return kMoves + known_; }
+  uint64_t tolerated(uint64_t limit_bytes) const;
   bool is_good(uint64_t limit_bytes) const;
   uint64_t to_take(uint64_t limit_bytes) const;
   uint64_t fitting(uint64_t left, uint64_t for_small) const;

@@ -42,19 +42,22 @@ class Walk(AbstractContextManager["Walk"]):
 
     A *pass* is one run through the blocks. While the backward pass of a block runs, its waits for collectives open
     windows, in which operators of the block before run again; during a forward pass, those of the same block in the
-    oldest pass that has not had its backward pass. `timed` measures operators and waits; with `intervals` also what the
-    device's memory does between events (`measurement`), for which its statistics are begun anew. `on_pass` is called
-    before each pass, with what its first block is given, `on_peak` when memory has passed its peak: before
-    the backward pass of a pass's first block, and after the whole one, `on_aside` where a block runs without
-    gradients between passes, `on_within`, with its index, where one runs within a backward pass. `on_other` is asked,
-    with `strayed` and `growth`, whether a pass is none of the plan's: the rest of it stores nothing then, and what it
-    has stored goes. `whole`: the last pass had its backward pass;
-    `given` is what its first block was. `clocked` times whole passes (`timed_pass`: the last).
-    `watch` is told each value that autograd asks for: which of `calls`, the node, its place. `groups`: with whom calls
-    that are `timed` and `clocked` have communicated in their blocks. Policies know blocks by their `numbering`; calls
-    that differ from those that it has measured store nothing and count as diverged; the last pass `strayed` where there
-    were such calls, or calls that ran other operators than their policy is for; `growth` is how many times as much as
-    it may store the policy of one of its calls asked for, at most.
+    oldest pass that has not had its backward pass. Policies know blocks by their `numbering`; calls that differ from
+    those that it has measured store nothing and count as diverged.
+
+    What is measured: operators and waits where the walk is `timed`, with `intervals` also what the device's memory
+    does between events (`measurement`), for which its statistics are begun anew; whole passes where it is `clocked`.
+
+    Who is told: `on_pass` before each pass, of what its first block is given; `on_peak` when memory has passed its
+    peak, before the backward pass of a pass's first block and after the whole one; `on_aside` where a block runs
+    without gradients between passes; `on_within`, of its index, where one runs within a backward pass; `watch`, of
+    each value that autograd asks for: which of `calls`, the node, its place. `on_other` is asked, with `strayed` and
+    `growth`, whether a pass is none of the plan's: the rest of it stores nothing then, and what it has stored goes.
+
+    What is seen of the last pass: whether it had its backward pass (`whole`), what its first block was `given`, what
+    it took (`timed_pass`), whether calls diverged or ran other operators than their policy is for (`strayed`), and how
+    many times as much as it may store the policy of one of its calls asked for, at most (`growth`). `groups`: with
+    whom calls that are `timed` and `clocked` have communicated in their blocks.
     """
 
     blocks: Sequence[nn.Module]

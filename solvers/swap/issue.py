@@ -1,38 +1,105 @@
-"""When the swap-ins of a set of tensors are issued: in the order of their use, as early as memory allows."""
+"""When the swap-ins of a set of tensors are issued: in the order of their use, as early as memory allows.
+
+Searches ask for thousands of sets a second. Where the native extension was built (csrc/swap), it does the same as
+Python here, number for number, in a small part of the time.
+"""
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 
-from solvers.swap.evaluate import Choice, Instance
+from solvers.native import extension
+from solvers.swap.evaluate import Choice, Instance, evaluate
 
 NOWHERE = 2**62
+NATIVE = extension("solvers.swap._issuing")
+
+_Pass: TypeAlias = tuple[list[Choice], int, bool]
+"""Choices, makespan, whether any was issued where neither memory is short nor a tensor of the set is used."""
+
+
+class Issuer:
+    """Issues and measures the swap-ins of one instance; the host's room is not asked."""
+
+    def __init__(self, given: Instance) -> None:
+        self.given = given
+
+    def issue(self, selected: Sequence[int], eager: bool = True) -> tuple[list[Choice], int] | None:
+        """Choices in list order for a set of tensors, and the makespan; None where it does not free enough memory.
+
+        Earliest due date first: swap-ins enter the lane in the order of their first backward use, each at the first op
+        at which the lane is about to run idle and the memory of all later ops allows it; at the latest at the use
+        itself, as all without `eager`. What is back early takes room, so where the step ends sooner they are issued
+        early at ops only that lack memory, use a tensor of the set, or make the host wait.
+        """
+        found = self._pass(selected, eager, anywhere=True, most=NOWHERE)
+        if found is None or not found[2]:
+            return found and found[:2]
+        other = self._pass(selected, eager, anywhere=False, most=NOWHERE)
+        return min(found, other or found, key=lambda issued: issued[1])[:2]
+
+    def quick(self, selected: Sequence[int], most: int) -> tuple[list[Choice], int] | None:
+        """The first of these two ways alone; None also where it is seen to take more than `most` before its end."""
+        found = self._pass(selected, eager=True, anywhere=True, most=most)
+        return found and found[:2]
+
+    def makespan(self, choices: Sequence[Choice]) -> int | None:
+        """How long the step takes with these; None where some op finds no time at which it fits."""
+        timeline = evaluate(self.given, choices)
+        return None if timeline is None else timeline.makespan
+
+    def _pass(self, selected: Sequence[int], eager: bool, anywhere: bool, most: int) -> _Pass | None:
+        given, slack = self.given, _slack(self.given, selected)
+        if slack is None:
+            return None
+        state, between = _State(given, selected, slack, eager), False
+        uses = {*(given.first[tensor] for tensor in selected), *(given.last[tensor] for tensor in selected)}
+        events = sorted({*given.busy, *uses, *(() if given.launches is None else given.launches.waiting)})
+        for op, following in zip(events, [*events[1:], len(given.time)], strict=True):
+            if not state.run(op) or state.least() > most:
+                return None
+            idle = op + 1
+            while anywhere and (idle := state.soonest(idle, following)) < following:
+                issued = state.next
+                state.run(idle)
+                if state.next == issued:
+                    break
+                between = True
+                idle += 1
+        return state.choices, state.end(), between
+
+
+class Native(Issuer):
+    """The same by the native extension."""
+
+    def __init__(self, given: Instance) -> None:
+        assert NATIVE is not None
+        super().__init__(given)
+        self._native = NATIVE.Issuer(given)
+
+    def makespan(self, choices: Sequence[Choice]) -> int | None:
+        """How long the step takes with these; None where some op finds no time at which it fits."""
+        makespan: int | None = self._native.makespan(choices)
+        return makespan
+
+    def _pass(self, selected: Sequence[int], eager: bool, anywhere: bool, most: int) -> _Pass | None:
+        found: _Pass | None = self._native.issue(selected, eager, anywhere, most)
+        return found
+
+
+def issuer_of(given: Instance) -> Issuer:
+    """By the extension, where it was built and no sum of times or sizes is beyond its 64 bits."""
+    launches = 0 if given.launches is None else 2 * given.launches.transfer * len(given.size)
+    most = max(given.base + sum(given.out_time) + sum(given.in_time) + launches, sum(given.size) + max(given.need))
+    return (Issuer if NATIVE is None or most >= NOWHERE else Native)(given)
 
 
 def issue_swap_ins(given: Instance, selected: Sequence[int], eager: bool = True) -> list[Choice] | None:
-    """The choices, in list order, for a set of tensors; None where the set does not free enough memory.
-
-    Earliest due date first: swap-ins enter the lane in the order of their first backward use, each at the first op at
-    which the lane is about to run idle and the memory of all later ops allows it; at the latest at the use itself.
-    """
-    slack = _slack(given, selected)
-    if slack is None:
-        return None
-    state = _State(given, selected, slack, eager)
-    uses = {*(given.first[tensor] for tensor in selected), *(given.last[tensor] for tensor in selected)}
-    events = sorted({*given.busy, *uses, *(() if given.launches is None else given.launches.waiting)})
-    for op, following in zip(events, [*events[1:], len(given.time)], strict=True):
-        if not state.run(op):
-            return None
-        idle = op + 1
-        while (idle := state.soonest(idle, following)) < following:
-            issued = state.next
-            state.run(idle)
-            if state.next == issued:
-                break
-            idle += 1
-    return state.choices
+    """What `Issuer.issue` chooses for one set."""
+    issued = issuer_of(given).issue(selected, eager)
+    return None if issued is None else issued[0]
 
 
 def _slack(given: Instance, selected: Sequence[int]) -> np.ndarray | None:
@@ -60,6 +127,7 @@ class _State:
         self.next = self.done = self.absent = self.out_free = self.in_free = self.clock = self.host = self.op = 0
         self.issuing = 0 if given.launches is None else given.launches.transfer
         self.queue: list[int] = []
+        self.to_return = sum(given.in_time[tensor] for tensor in selected)
         self.out_end: dict[int, int] = {}
         self.in_end: dict[int, int] = {}
         self.gone: set[int] = set()
@@ -97,6 +165,14 @@ class _State:
             self.out_free = self.out_end[tensor] = max(self.out_free, self.clock, self.host) + given.out_time[tensor]
             self.queue.append(tensor)
         return True
+
+    def end(self) -> int:
+        """The end of the step, once all is issued."""
+        return self._clocks(len(self.given.time))[0]
+
+    def least(self) -> int:
+        """No end of the step is sooner: all ops that are left run, and all that has not returned crosses the link."""
+        return max(self.clock + self.given.before[-1] - self.given.before[self.op], self.in_free + self.to_return)
 
     def soonest(self, op: int, following: int) -> int:
         """The first op from this one on before which the next pending tensor may come back, if memory allows it.
@@ -169,5 +245,6 @@ class _State:
 
     def _issue(self, tensor: int, op: int, now: int) -> None:
         self.host += self.issuing
+        self.to_return -= self.given.in_time[tensor]
         self.in_free = self.in_end[tensor] = max(self.in_free, now, self.host) + self.given.in_time[tensor]
         self.choices.append((tensor, op))

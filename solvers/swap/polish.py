@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from solvers.swap.evaluate import Choice, Instance, evaluate
-from solvers.swap.issue import issue_swap_ins
+from solvers.swap.evaluate import Choice, Instance
+from solvers.swap.issue import Issuer, issuer_of
 
 THRESHOLDS = (0.5, 0.3, 0.1, 0.01, 0.0)
 HEAT = 0.04
@@ -25,24 +25,37 @@ class Incumbent:
     given: Instance
     makespan: int | None = None
     choices: list[Choice] = field(default_factory=list)
+    issuer: Issuer = field(init=False)
 
-    def offer(self, choices: Sequence[Choice] | None) -> bool:
-        """Keep the choices where they are valid and better; True where they were."""
-        if choices is None:
-            return False
-        timeline = evaluate(self.given, choices)
-        return timeline is not None and self.take(choices, timeline.makespan)
+    def __post_init__(self) -> None:
+        """One issuer for all sets."""
+        self.issuer = issuer_of(self.given)
 
-    def take(self, choices: Sequence[Choice], makespan: int) -> bool:
-        """Keep choices of this makespan where it is better; True where it was."""
-        if self.makespan is not None and makespan >= self.makespan:
-            return False
-        self.makespan, self.choices = makespan, list(choices)
-        return True
+    def offer(self, choices: Sequence[Choice]) -> None:
+        """Keep the choices where they are valid and better."""
+        if self._has_room([tensor for tensor, _ in choices]):
+            self._take(choices, self.issuer.makespan(choices))
 
-    def offer_set(self, selected: Sequence[int]) -> bool:
+    def offer_set(self, selected: Sequence[int]) -> None:
         """Issue the swap-ins of a set of tensors and offer the result."""
-        return self.offer(issue_swap_ins(self.given, selected))
+        issued = self.issuer.issue(selected) if self._has_room(selected) else None
+        if issued is not None:
+            self._take(*issued)
+
+    def tried(self, selected: Sequence[int], most: int) -> int | None:
+        """The makespan of a set if it is at most so much, offered; measured quickly. None where it is more, or none."""
+        issued = self.issuer.quick(selected, most) if self._has_room(selected) else None
+        if issued is None or issued[1] > most:
+            return None
+        self._take(*issued)
+        return issued[1]
+
+    def _has_room(self, selected: Sequence[int]) -> bool:
+        return self.given.host is None or self.given.host.holds(selected)
+
+    def _take(self, choices: Sequence[Choice], makespan: int | None) -> None:
+        if makespan is not None and (self.makespan is None or makespan < self.makespan):
+            self.makespan, self.choices = makespan, list(choices)
 
 
 def round_selection(given: Instance, weights: Sequence[float], incumbent: Incumbent) -> None:
@@ -113,32 +126,16 @@ def polish(
             current, makespan = {tensor for tensor, _ in incumbent.choices}, incumbent.makespan or makespan
         temperature = hottest * COOLER**cycle * (1 - done * CYCLES % 1)
         candidate = moves.neighbour(current)
-        value = _makespan(given, candidate, incumbent)
-        if value is not None and _accepts(value - makespan, temperature, source):
+        value = incumbent.tried(sorted(candidate), makespan - int(temperature * math.log(1.0 - source.random())))
+        if value is not None:
             current, makespan = candidate, value
-
-
-def _makespan(given: Instance, selected: set[int], incumbent: Incumbent) -> int | None:
-    """The makespan of a set with its issue rule, offered to the incumbent; None where memory does not fit."""
-    if not _fits(given, list(selected)):
-        return None
-    choices = issue_swap_ins(given, sorted(selected))
-    timeline = None if choices is None else evaluate(given, choices)
-    if timeline is None or choices is None:
-        return None
-    incumbent.take(choices, timeline.makespan)
-    return timeline.makespan
-
-
-def _accepts(worsening: int, temperature: float, source: random.Random) -> bool:
-    return worsening <= 0 or (temperature > 0 and source.random() < math.exp(-worsening / temperature))
 
 
 class _Moves:
     """Neighbours of a set of tensors."""
 
     def __init__(self, given: Instance, weights: Sequence[float], source: random.Random) -> None:
-        self.all = list(range(len(given.size)))
+        self.all = range(len(given.size))
         self.undecided = [tensor for tensor in self.all if 0.001 < weights[tensor] < 0.999] or self.all
         self.source = source
 
@@ -146,13 +143,16 @@ class _Moves:
         """The set with one tensor more or less, one exchanged for another, or two to four flipped."""
         source, kind = self.source, self.source.random()
         if 0.25 <= kind < 0.75 and 0 < len(current) < len(self.all):
-            changed = set(current)
-            changed.discard(source.choice(sorted(current)))
-            changed.add(source.choice([tensor for tensor in self.all if tensor not in current]))
-            return changed
+            return current ^ {self._any(current, inside=True), self._any(current, inside=False)}
         pool = self.undecided if source.random() < 0.5 else self.all
         flips = 1 if kind < 0.25 else source.choice((2, 3, 4))
         return current ^ {source.choice(pool) for _ in range(flips)}
+
+    def _any(self, current: set[int], inside: bool) -> int:
+        """Any of the set, or outside it, where there is one."""
+        while ((tensor := self.source.choice(self.all)) in current) is not inside:
+            pass
+        return tensor
 
 
 def _shifted(given: Instance, choices: Sequence[Choice], source: random.Random) -> list[Choice]:

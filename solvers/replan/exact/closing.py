@@ -18,7 +18,7 @@ from solvers.replan.exact.prices import UNIT, Layers, Pricing, Program, Splits, 
 
 _COMBINED_US = 2_000
 """About what a row that others imply takes."""
-_PRICED, _SHAPES = 1000, 600
+_PRICED, _SHAPES = 3000, 2000
 """Shapes priced, and shapes of use then: with more the load stays open."""
 _CUTS, _ROUNDS = 12, 6
 """How often prices are asked for, and how often new splits are, each time."""

@@ -31,8 +31,10 @@ UNIT = 2**24
 """Prices are counted in this part of a microbatch."""
 _ROUNDS = 20
 """How often new splits are priced."""
-_NEW = 8
+_NEW = 32
 """Splits that one round adds at most."""
+_ASKED = 0.15
+"""Share of the effort that one question may take; the round in which it is spent is the last."""
 _NEAREST, _DEPTHS = 8, 12
 """Splits that whole pipelines are made of; depths whose cheapest split may be one of them."""
 _KEPT = 100
@@ -59,7 +61,7 @@ _BEGIN_US, _CELLS_ON_HOSTS_A_US = 4_000, 60
 """About what each program takes where hosts matter, and how many of its rows times columns a microsecond."""
 _PLACED = 4
 """So many times what a program takes its whole nodes take."""
-_CELLS_A_US = 30
+_CELLS_A_US = 60
 """Stages times layers of which a cheapest split is found in about a microsecond."""
 _STAGES_A_US = 80
 """So many stages on kinds of nodes are priced in about a microsecond."""
@@ -208,9 +210,9 @@ class Pricing:
 
     def _asked(self) -> Mixture | None:
         mixture, nodes, sent = self._solved()
-        steady = nodes, sent
+        steady, until = (nodes, sent), self.effort.spent_us + _ASKED * self.effort.most_us
         for _ in range(_ROUNDS):
-            if self._over():
+            if self._over() or self.effort.spent_us > until:
                 break
             if not self.market.worth(nodes, sent, self.load):  # nothing known keeps to the load: alike, then
                 nodes = np.full_like(nodes, UNIT)

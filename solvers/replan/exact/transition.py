@@ -31,6 +31,8 @@ _WORK = 50_000
 """What searches for these that compare responses may cost together: stages times microbatches cubed."""
 _QUESTIONS = 40
 """How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
+_ROOMY = 1.002
+"""Where fractions of pipelines count so many times the microbatches, the least load not excluded is asked next."""
 _ALIKE_US, _ON_HOSTS_US, _PRICED_US = (5, 2), (36, 8), (2, 1)
 """About what choosing nodes takes for each stage and each transfer; where hosts matter; where prices have chosen."""
 _EXCHANGE_US = 60
@@ -213,7 +215,7 @@ class _Search:
         grid = self.market.loads(self._load_below(least_step_us, self.best.objective_us))
         low = bisect_left(grid, self.cleared * self.restorer.topology.least_price)
         unsure, tried, high = len(grid), low, len(grid)
-        asks = _ASKS
+        asks, looked = _ASKS, 0
         while self.questions > 0:  # all below `low` are excluded; nothing was found from `unsure` to before `tried`
             if self._over() or (low >= unsure and tried >= high):
                 break
@@ -223,7 +225,16 @@ class _Search:
                 return bound
             self.questions -= max(1, len(left))
             objective = self.best.objective_us
-            if not (left := self._kept(left, least_step_us)):
+            if low < middle < unsure and looked != objective and self._roomy(left):
+                looked, middle = objective, low  # perhaps the least load will do: a look at it costs little
+                if (left := self._left(self._latest_us(self._taken_us(grid[low])), grid[low])) is None:
+                    return bound
+                self._tried(left, least_step_us)
+                if left and self.best.objective_us == objective:
+                    continue
+            else:
+                left = self._kept(left, least_step_us)
+            if not left:
                 low = middle + 1
                 tried, unsure = max(tried, low), max(unsure, low)
                 bound = max(bound, self._floor_us(least_step_us, grid[low] if low < high else None))
@@ -241,6 +252,11 @@ class _Search:
             else:
                 tried = middle + 1
         return self._raised(grid[low:high], least_step_us, bound) if low < high else self.best.objective_us
+
+    def _roomy(self, left: Sequence[tuple[Pricing, Mixture]]) -> bool:
+        """Whether fractions of pipelines count so much more than is needed that a smaller load may do."""
+        counted = max((mixture.counted for _, mixture in left), default=0.0)
+        return not self._hosts and counted >= _ROOMY * self.problem.microbatches
 
     def _raised(self, loads: Sequence[int], least_step_us: int, bound: int) -> int:
         """The bound once prices have excluded slower steps with these loads as well, objectives bisected."""
@@ -265,15 +281,23 @@ class _Search:
                 return False
         return True
 
+    def _tried(self, left: Sequence[tuple[Pricing, Mixture]], least_step_us: int) -> None:
+        """Judge whole pipelines of mixtures; where none are better, of the best mixtures: any was enough so far."""
+        objective = self.best.objective_us
+        for pricing, mixture in left:
+            if mixture.counted >= self.problem.microbatches:
+                self._mixed(pricing, least_step_us, ())
+                if self.best.objective_us == objective and not (self._hosts or self._over()):
+                    pricing.settled()
+                    self._mixed(pricing, least_step_us, ())
+
     def _kept(self, left: list[tuple[Pricing, Mixture]], least_step_us: int) -> list[tuple[Pricing, Mixture]]:
         """What is left once whole pipelines were sought; where none are better, once these are told apart.
 
         Splits then count what they do, and pipelines of each shape are counted in whole numbers.
         """
         objective, kept = self.best.objective_us, list[tuple[Pricing, Mixture]]()
-        for pricing, mixture in left:
-            if mixture.counted >= self.problem.microbatches:
-                self._mixed(pricing, least_step_us, ())
+        self._tried(left, least_step_us)
         for pricing, mixture in left:
             if self._over() or self.best.objective_us != objective:
                 kept.append((pricing, mixture))

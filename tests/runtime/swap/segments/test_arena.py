@@ -11,6 +11,7 @@ from runtime.device import CachingAllocator, SimDevice, memory_stats, use_sim
 from runtime.device.native import why_missing
 from runtime.swap import session
 from runtime.swap.report import IterationSummary
+from tests.runtime.swap.segments.larger import SHAPES_ONLY
 from tests.soaking import in_soak
 
 pytestmark = pytest.mark.skipif(why_missing("runtime._sim") is not None, reason=str(why_missing("runtime._sim")))
@@ -186,3 +187,16 @@ def test_small_requests_beyond_all_before_find_room(plain: tuple[list[torch.Tens
     assert all(torch.equal(mine, right) for mine, right in zip(losses, plain[0], strict=False))
     assert [tensor[-1].item() for tensor in small] == list(range(80))
     assert held is not None and held <= budget and memory_stats(device).ooms == 0
+
+
+def test_of_large_pages_beside_the_arena_there_are_no_more_than_two() -> None:
+    """With more a tensor of 128 MiB does not fit: what stays lies side by side, not on pages of its own."""
+    device = use_sim(
+        capacity_bytes=64 << 30, allocator=CachingAllocator(expandable_segments=True), shapes_only=True
+    ).device
+    trained = SHAPES_ONLY["mlp-even"](device)
+    with session(2477 * MIB, device=device) as swapping:
+        for _ in range(3):
+            trained.step()
+        small = swapping._engine.small_peak_bytes
+        assert memory_stats(device).reserved_bytes <= swapping._engine.pool_bytes + small + 40 * MIB

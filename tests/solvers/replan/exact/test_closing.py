@@ -84,3 +84,12 @@ def test_shapes_of_which_no_split_ends_in_time_are_left_out(monkeypatch: pytest.
     assert ExactReplan().solve(problem, LIMITS).status is Status.OPTIMAL
     monkeypatch.setattr(_Closing, "_dropped", lambda *_: False)
     assert ExactReplan().solve(problem, LIMITS).status is Status.FEASIBLE
+
+
+@pytest.mark.parametrize("seed", [216, 88057])
+def test_what_was_open_is_proven(seed: int) -> None:
+    """More than a thousand shapes of pipelines may be of use; the least load is looked at before larger ones."""
+    problem = deep_cluster(seed)
+    answer = ExactReplan().solve(problem, LIMITS)
+    assert answer.status is Status.OPTIMAL and answer.plan is not None
+    assert judge_replan(problem, answer.plan).objective_us == answer.objective

@@ -31,7 +31,7 @@ def test_all_numbers_one_by_one_agree() -> None:
             excluded += 1
             every = itertools.product(*(range(-(-least // one) + 1) for one in worth))
             assert none and not any(_paid(some, worth, least, costs, most) for some in every), seed
-    assert min(found, excluded) > 100
+    assert min(found, excluded) > 50
 
 
 def test_a_combined_row_is_paid_by_all_that_pay_every_row() -> None:

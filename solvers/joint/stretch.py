@@ -239,7 +239,7 @@ class Stretch:
                 weights.append(-1.0 if row.is_upper else 1.0)
             numbers += [number] * (len(row.weights) + buys)
             limits[number, int(row.is_upper)] = row.side / scale
-        builder.rows(numbers, columns, weights, *limits.T, name="row", count=len(self.rows))
+        builder.rows(numbers, columns, weights, limits[:, 0], limits[:, 1], name="row", count=len(self.rows))
         return builder.build()
 
     def values(self, x: FloatArray) -> dict[str, float]:

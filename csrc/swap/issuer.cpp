@@ -1,6 +1,8 @@
 #include "swap/issuer.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 
 namespace swap {
 
@@ -55,6 +57,7 @@ std::optional<Issued> Issuer::run(std::vector<int64_t> tensors, const std::vecto
 
 bool Issuer::begin(std::vector<int64_t>& tensors, const std::vector<int64_t>& due, Early early) {
   const std::vector<int64_t>&need = given_.need, &size = given_.size, &first = given_.first, &last = given_.last;
+  for (size_t place = 0; place < tensors.size(); ++place) check(tensors[place], due.empty() ? nullptr : &due[place]);
   early_ = early;
   clocks_ = {0, 0};
   op_ = absent_ = out_free_ = in_free_ = to_return_ = 0;
@@ -101,6 +104,17 @@ bool Issuer::begin(std::vector<int64_t>& tensors, const std::vector<int64_t>& du
   }
   slack_.set(slack);
   return true;
+}
+
+// What is no choice of this instance would be looked for beyond the lists' ends.
+void Issuer::check(int64_t tensor, const int64_t* due) const {
+  const std::string name = "tensor " + std::to_string(tensor);
+  if (tensor < 0 || tensor >= static_cast<int64_t>(given_.size.size()))
+    throw std::invalid_argument(name + " is none of " + std::to_string(given_.size.size()) + ": give one, from 0");
+  const int64_t first = given_.first[tensor] + 1, last = given_.last[tensor];
+  if (due && (*due < first || *due > last))
+    throw std::invalid_argument(name + " returns before op " + std::to_string(*due) + ": give one of " +
+                                std::to_string(first) + " to " + std::to_string(last));
 }
 
 // Run all ops up to this one: wait for memory, issue what is due and what may come early, compute, send.

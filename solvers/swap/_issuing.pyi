@@ -7,7 +7,7 @@ from solvers.swap.evaluate import Choice, Instance
 class Issuer:
     """What `issue.Issuer` does, number for number; ticks and bytes have 64 bits here.
 
-    Raises RuntimeError for numbers beyond 64 bits.
+    Raises RuntimeError for numbers beyond 64 bits, ValueError for tensors and ops that are none of the instance.
     """
 
     def __init__(self, given: Instance) -> None: ...

@@ -6,6 +6,7 @@ Python here, number for number, in a small part of the time.
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -24,7 +25,7 @@ class Issuer:
     """Issues and measures the swap-ins of one instance; the host's room is not asked."""
 
     def __init__(self, given: Instance) -> None:
-        self.given = given
+        self.given = replace(given, host=None)
 
     def issue(self, selected: Sequence[int], eager: bool = True) -> tuple[list[Choice], int] | None:
         """Choices in list order for a set of tensors, and the makespan; None where it does not free enough memory.
@@ -57,7 +58,7 @@ class Issuer:
         state, between = _State(given, selected, slack, eager), False
         uses = {*(given.first[tensor] for tensor in selected), *(given.last[tensor] for tensor in selected)}
         events = sorted({*given.busy, *uses, *(() if given.launches is None else given.launches.waiting)})
-        for op, following in zip(events, [*events[1:], len(given.time)], strict=True):
+        for op, following in zip(events, [*events, len(given.time)][1:], strict=True):
             if not state.run(op) or state.least() > most:
                 return None
             idle = op + 1

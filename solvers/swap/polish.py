@@ -47,7 +47,8 @@ class Incumbent:
         issued = self.issuer.quick(selected, most) if self._has_room(selected) else None
         if issued is None or issued[1] > most:
             return None
-        self._take(*issued)
+        if self.makespan is None or issued[1] < self.makespan:
+            self.offer_set(selected)  # the other of the two ways may end sooner
         return issued[1]
 
     def _has_room(self, selected: Sequence[int]) -> bool:

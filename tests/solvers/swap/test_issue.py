@@ -2,15 +2,25 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import get_args
 
 import pytest
 
 from solvers.swap import issue
-from solvers.swap.evaluate import Instance, evaluate, instance
+from solvers.swap.evaluate import Choice, Instance, evaluate, instance
+from solvers.swap.host import HostRoom
 from solvers.swap.irregular import Irregular, Order
 from solvers.swap.issue import NATIVE, Issuer, Native, issue_swap_ins
+from solvers.swap.polish import Incumbent
 from tests.solvers.swap.brute_force import launched, random_problem
+
+BUILT = pytest.mark.skipif(NATIVE is None, reason="the native extension was not built: run make build")
+
+
+def late(given: Instance) -> list[Choice]:
+    """All tensors, each back right before its use."""
+    return list(enumerate(given.last))
 
 
 def tiny_sets(seeds: range, max_ops: int = 16, max_tensors: int = 6) -> Iterator[tuple[Instance, list[int]]]:
@@ -50,7 +60,7 @@ def test_makespans_are_those_of_the_recursion() -> None:
             assert issued is None or (timeline is not None and timeline.makespan == issued[1])
 
 
-@pytest.mark.skipif(NATIVE is None, reason="the native extension was not built: run make build")
+@BUILT
 def test_the_native_extension_says_the_same() -> None:
     larger = [Irregular(7, 120, order, launches=launches) for order in get_args(Order) for launches in (False, True)]
     sets = [(given := instance(problem.build()), random.Random(3).sample(range(120), 110)) for problem in larger]
@@ -72,3 +82,44 @@ def test_the_native_extension_says_the_same() -> None:
             assert native.quick(selected, most) == less
             ended += less is None
     assert ended > 50
+
+
+@pytest.mark.parametrize("kind", [Issuer, pytest.param(Native, marks=BUILT)])
+def test_nothing_leaves_where_memory_suffices(kind: type[Issuer]) -> None:
+    """Python had no first event to begin from then."""
+    given, _ = next(tiny_sets(range(1)))
+    roomy = replace(given, need=[0] * len(given.time), busy=[])
+    assert kind(roomy).issue([]) == ([], given.base)
+
+
+@pytest.mark.parametrize("kind", [Issuer, pytest.param(Native, marks=BUILT)])
+def test_the_hosts_room_is_not_asked(kind: type[Issuer]) -> None:
+    given = next(given for given, _ in tiny_sets(range(100)) if Issuer(given).makespan(late(given)) is not None)
+    none = HostRoom(0, given.size, given.first, given.last, [0] * len(given.size))
+    assert kind(replace(given, host=none)).makespan(late(given)) == kind(given).makespan(late(given)) is not None
+
+
+@BUILT
+def test_the_native_extension_refuses_what_is_none_of_the_instance() -> None:
+    """It read behind the ends of its lists."""
+    given, _ = next(tiny_sets(range(1)))
+    native, count = Native(given), len(given.size)
+    for tensor in (-1, count):
+        with pytest.raises(ValueError, match=f"tensor {tensor} is none of {count}: give one, from 0"):
+            native.issue([tensor])
+    for op in (given.first[0], given.last[0] + 1):
+        with pytest.raises(ValueError, match=f"tensor 0 returns before op {op}: give one of {given.first[0] + 1} to"):
+            native.makespan([(0, op)])
+
+
+def test_the_search_keeps_the_better_way_of_a_set() -> None:
+    """It measures sets by one way only."""
+    sooner = 0
+    for given, selected in tiny_sets(range(600)):
+        incumbent = Incumbent(given)
+        if incumbent.tried(selected, issue.NOWHERE) is None:
+            continue
+        quick, issued = incumbent.issuer.quick(selected, issue.NOWHERE), incumbent.issuer.issue(selected)
+        assert quick is not None and issued is not None and incumbent.makespan == issued[1]
+        sooner += issued[1] < quick[1]
+    assert sooner > 3

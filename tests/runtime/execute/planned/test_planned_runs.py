@@ -6,11 +6,11 @@ import torch
 from tests.runtime.execute.planned.counting import counted, page, static, told
 from tests.runtime.execute.planned.drawing import drawn
 from tests.runtime.execute.planned.judging import SOLVERS, Run, judge
-from tests.runtime.execute.planned.programs import PROGRAMS, program
+from tests.runtime.execute.planned.programs import DRAWN, PROGRAMS, program
 from tests.soaking import some
 
-RUNS = drawn(55)
-"""Each program once, and some of random layers."""
+RUNS = sorted(drawn(55), key=lambda run: run.program.startswith(DRAWN))
+"""Each program once, then some of random layers: of both every second one runs in CI."""
 MOST_REFUSED = 0.05
 """Of the runs whose sequence is the same in each step."""
 IN_SOAK = 320
@@ -19,10 +19,12 @@ IN_SOAK = 320
 def test_each_program_and_solver_is_tried_at_tight_and_wide_budgets() -> None:
     assert len(RUNS) >= 40
     assert {run.program for run in RUNS} > set(PROGRAMS)
-    assert {run.solver for run in RUNS} == set(SOLVERS)
-    assert sum(run.share == 0 for run in RUNS) >= 5
-    assert sum(run.share > 0.5 for run in RUNS) >= 5
-    assert {run.races for run in RUNS} == {"raise", "record"}
+    for some_run in (RUNS[::2], RUNS[1::2]):
+        assert {run.solver for run in some_run} == set(SOLVERS)
+        assert sum(run.program.startswith(DRAWN) for run in some_run) >= 3
+        assert sum(run.share == 0 for run in some_run) >= 5
+        assert sum(run.share > 0.5 for run in some_run) >= 5
+        assert {run.races for run in some_run} == {"raise", "record"}
 
 
 @pytest.mark.parametrize("run", some(RUNS), ids=lambda run: f"{run.program}-{run.solver}-{run.share}")

@@ -13,13 +13,15 @@ from tests.runtime.swap.models.zoo import OTHERWISE_ON_CPU, ZOO
 from tests.soaking import some
 
 STEPS = 4
+SOME = some(sorted(ZOO, key=lambda name: name.endswith("-sdpa")))
+"""In CI one model with either attention, not all with one."""
 
 
 def surroundings(name: str) -> AbstractContextManager[None]:
     return one_rank() if name in DISTRIBUTED else nullcontext()
 
 
-@pytest.mark.parametrize("name", some(ZOO))
+@pytest.mark.parametrize("name", SOME)
 def test_sim_trains_to_the_bits_of_the_cpu(name: str, device: torch.device) -> None:
     with surroundings(name):
         expected = trained(ZOO[name], torch.device("cpu") if name not in OTHERWISE_ON_CPU else device, STEPS)
@@ -27,7 +29,7 @@ def test_sim_trains_to_the_bits_of_the_cpu(name: str, device: torch.device) -> N
     assert use_sim().races() == []
 
 
-@pytest.mark.parametrize("name", some(ZOO))
+@pytest.mark.parametrize("name", SOME)
 def test_activations_outweigh_what_stays(name: str, device: torch.device) -> None:
     """Otherwise there would be little to swap."""
     with surroundings(name):

@@ -36,8 +36,8 @@ class Issuer {
   explicit Issuer(Given given);
 
   // For each of `tensors` the op at which it is issued at the latest: `due`, or its use where that is empty. Nothing
-  // where memory does not fit, or the step is seen to take more than `most`. Throws std::invalid_argument for what is no
-  // tensor, or an op at which it cannot be issued.
+  // where memory does not fit, or the step is seen to take more than `most`. Throws std::invalid_argument for what is
+  // no tensor, or an op at which it cannot be issued.
   std::optional<Issued> run(std::vector<int64_t> tensors, const std::vector<int64_t>& due, Early early, int64_t most);
 
  private:

@@ -16,6 +16,7 @@ BELOW = {
     "sim": set[str](),
     "joint": set[str](),
     "replan": set[str](),
+    "swap": set[str](),
 }
 INCLUDE = re.compile(r'^#include "(\w+)/', re.MULTILINE)
 

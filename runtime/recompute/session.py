@@ -5,7 +5,7 @@ One file: what a session measures, decides and keeps is one state.
 
 import logging
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
@@ -14,6 +14,7 @@ from torch import nn
 
 from runtime.device import memory_stats
 from runtime.device.settling import settled
+from runtime.recompute.alive import if_alive
 from runtime.recompute.asked import (
     DEFAULT,
     blocks_of,
@@ -82,7 +83,7 @@ class RecomputeSession:
         self._first_peak_bytes = 0
         self._keeping = Keeping(self.plans, self._budget_bytes, self._device)
         self._counts = Counts()
-        self._staying = Staying(model, self._is_over, _before_gathering(weakref.ref(self)))
+        self._staying = Staying(model, self._is_over, if_alive(self.before_gathering))
         self._timed_pass: PassClock | None = None
         if self._joint is not None or self._by_default:
             weakref.finalize(self, trim_host, self._device).atexit = False
@@ -436,17 +437,6 @@ class RecomputeSession:
             else round(solution.objective),
             pass_us=None if self._timed_pass is None else self._timed_pass.took_us,
         )
-
-
-def _before_gathering(session: "weakref.ref[RecomputeSession]") -> Callable[[], None]:
-    """Tells a session that lives; who is told keeps it not alive."""
-
-    def tell() -> None:
-        alive = session()
-        if alive is not None:
-            alive.before_gathering()
-
-    return tell
 
 
 def plan(

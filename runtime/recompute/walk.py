@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 from runtime.blocks.replacing import forward_replaced
 from runtime.device.native import core
 from runtime.device.trace import RequestTrace
+from runtime.recompute.alive import if_alive
 from runtime.recompute.calls import Call, Given, calls_before, given_by, regions_of, returned_by
 from runtime.recompute.counts import Counts, PassClock
 from runtime.recompute.course import LAST
@@ -315,14 +316,7 @@ class Walk(AbstractContextManager["Walk"]):
         after, moves = (0, ()) if call.policy.work is None else call.policy.work.behind
         if not moves or call.tape is None or call.tape.diverged_at is not None:
             return
-        walk = weakref.ref(self)
-
-        def move() -> None:
-            alive = walk()
-            if alive is not None:
-                alive._do(call, moves)
-
-        self.windows.pause_after(after, move)
+        self.windows.pause_after(after, partial(if_alive(self._do), call, moves))
 
     def _watch_forward(self, call: Call, tape: Tape) -> None:
         """Moves before nodes; none from the first other operator on, as what is stored is not what was planned."""
@@ -366,7 +360,7 @@ class Walk(AbstractContextManager["Walk"]):
         self._retain(call)
         if not self._ending:
             self._ending = True
-            torch.autograd.Variable._execution_engine.queue_callback(_end_whole(weakref.ref(self)))
+            torch.autograd.Variable._execution_engine.queue_callback(if_alive(self.end_whole))
         if call.backward_waits is not None:
             self._begin_again(call)
             return
@@ -491,15 +485,6 @@ def _forward(walk: "weakref.ref[Walk]", index: int, forward: Callable[..., Any])
         return forward(*args, **kwargs) if alive is None else alive.run(index, forward, args, kwargs)
 
     return run
-
-
-def _end_whole(walk: "weakref.ref[Walk]") -> Callable[[], None]:
-    def end() -> None:
-        alive = walk()
-        if alive is not None:
-            alive.end_whole()
-
-    return end
 
 
 def _work(call: Call, by_wait: Any) -> list[list[tuple[Tape, list[int]]]]:

@@ -36,6 +36,8 @@ joint::Given given(const py::object& from) {
   made.again = list(from.attr("again"));
   made.tail = list(from.attr("tail"));
   made.move = list(from.attr("move"));
+  made.read = list(from.attr("read"));
+  made.waits = flags(from.attr("waits"));
   made.comm = flags(graph.attr("comm"));
   made.replay = flags(graph.attr("replay"));
   made.hideable = flags(from.attr("hideable"));

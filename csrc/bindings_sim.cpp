@@ -234,6 +234,7 @@ void read_launches(int64_t* numbers) {
   numbers[1] = reading.launch;
   numbers[2] = reading.end;
   numbers[3] = reading.host_waits ? 1 : 0;
+  numbers[4] = reading.read;
 }
 
 // For `runtime._C.set_host_registrar`, as storage/registrar.h lays it out.
@@ -255,7 +256,7 @@ PYBIND11_MODULE(_sim, m) {
   m.attr("handover_observer") = py::capsule(reinterpret_cast<void*>(&sim::hand_over), "bayplan.handover");
   m.def("read_launches", [] {
     const sim::LaunchReading reading = Machine::get().read_launches();
-    return py::make_tuple(reading.device, reading.launch, reading.end, reading.host_waits);
+    return py::make_tuple(reading.device, reading.launch, reading.end, reading.host_waits, reading.read);
   });
   m.attr("launch_meter") = py::capsule(reinterpret_cast<void*>(&read_launches), "bayplan.launches");
   m.attr("host_registrar") = py::capsule(&host_registrar, "bayplan.registrar");

@@ -146,17 +146,21 @@ std::optional<int64_t> Lanes::pass(int64_t spare, int64_t until, bool is_returni
   return now;
 }
 
-// When a stage has run its ops: `Given.ran` of solvers/joint/given.py.
+// When a stage has run its ops and the host has read: `Given.ran` and `has_read` of solvers/joint/given.py.
 int64_t Lanes::ran(int64_t stage, int64_t start) {
   int64_t end = start, end_of_communication = start;
   const auto issue = [&](int64_t op, int64_t& clock) {
     host_free_ += op == stage ? given_.launch[op] : given_.again[op];
     clock = std::max(clock + given_.time[op], host_free_ + given_.tail[op]);
+    if (given_.waits[op]) host_free_ = std::max(host_free_, clock);
   };
   if (given_.comm[stage]) issue(stage, end_of_communication);
   for (const int64_t op : state_.again[stage]) issue(op, end);
   if (!given_.comm[stage]) issue(stage, end);
-  return std::max(end, end_of_communication);
+  end = std::max(end, end_of_communication);
+  const int64_t read = given_.read[stage];
+  if (read > 0) end = host_free_ = out_free_ = std::max({end, host_free_, out_free_}) + read;
+  return end;
 }
 
 // What leaves behind a stage, first what is read first.

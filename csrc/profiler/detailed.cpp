@@ -135,9 +135,9 @@ bool contains(const std::vector<uint32_t>& values, uint32_t value) {
 std::optional<LaunchTimes> ask_meter(c10::Device device) {
   const LaunchMeter meter = launch_meter.load();
   if (meter == nullptr || device.type() != metered.load()) return std::nullopt;
-  int64_t numbers[4];
+  int64_t numbers[5];
   meter(numbers);
-  return LaunchTimes{numbers[0], numbers[1], numbers[2], numbers[3] != 0};
+  return LaunchTimes{numbers[0], numbers[1], numbers[2], numbers[3] != 0, numbers[4]};
 }
 
 }  // namespace

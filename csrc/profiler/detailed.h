@@ -20,12 +20,13 @@ struct LaunchTimes {
   int64_t launch;    // the host's own time until all is issued, the device being idle
   int64_t end;       // from the host's begin to the operator's end, the device being idle; 0 where nothing ran
   bool host_waited;  // the host waited for the device
+  int64_t read;      // what copies to the host took that it waited for
 };
 
 // Whether a recorder takes the reports of memory on the calling thread, and tells its `report_listener` of them.
 bool recorded_here();
 
-// Where a device knows what launching costs, it says so: the four numbers of `LaunchTimes` for all that ran on the
+// Where a device knows what launching costs, it says so: the five numbers of `LaunchTimes` for all that ran on the
 // current stream since the last call.
 using LaunchMeter = void (*)(int64_t* numbers);
 void set_launch_meter(c10::DeviceType device, LaunchMeter meter);

@@ -359,13 +359,13 @@ void bind_tape(py::module_& module) {
       py::arg("name"), py::arg("arguments"), py::arg("condition"));
 }
 
-using LaunchNumbers = std::tuple<int64_t, int64_t, int64_t, bool>;
+using LaunchNumbers = std::tuple<int64_t, int64_t, int64_t, bool, int64_t>;
 
 std::optional<std::vector<LaunchNumbers>> launches_of(MemoryLog& log) {
   const auto told = log.launches();
   if (!told.has_value()) return std::nullopt;
   std::vector<LaunchNumbers> all;
-  for (const LaunchTimes& one : *told) all.emplace_back(one.device, one.launch, one.end, one.host_waited);
+  for (const LaunchTimes& one : *told) all.emplace_back(one.device, one.launch, one.end, one.host_waited, one.read);
   return all;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "sim/clock.h"
 
@@ -13,12 +14,14 @@ struct LaunchReading {
   Nanoseconds launch;  // The host's own time: the device is idle.
   Nanoseconds end;     // From the host's begin to the end of the work, the device being idle; 0 without work.
   bool host_waits;     // The host waited for the device.
+  Nanoseconds read;    // What copies to the host took that it waited for.
 };
 
 class LaunchMeter {
  public:
-  void kernel(Nanoseconds launch, Nanoseconds duration) {
+  void kernel(Nanoseconds launch, Nanoseconds duration, bool is_to_host) {
     spend(launch);
+    if (is_to_host) copied_ += duration;
     for (Clocks* clocks : {&from_device_, &from_host_})
       clocks->device = std::max(clocks->device, clocks->host) + duration;
   }
@@ -28,13 +31,14 @@ class LaunchMeter {
   }
   void wait() {
     waited_ = true;
+    read_ += std::exchange(copied_, 0);
     for (Clocks* clocks : {&from_device_, &from_host_}) clocks->host = std::max(clocks->host, clocks->device);
   }
 
   // Starts anew.
   LaunchReading read() {
     const LaunchReading reading{from_device_.device, from_host_.host, std::max<Nanoseconds>(0, from_host_.device),
-                                waited_};
+                                waited_, read_};
     *this = LaunchMeter();
     return reading;
   }
@@ -49,6 +53,7 @@ class LaunchMeter {
   Clocks from_device_{0, kFarBehind};
   Clocks from_host_{kFarBehind, 0};
   bool waited_ = false;
+  Nanoseconds copied_ = 0, read_ = 0;
 };
 
 }  // namespace sim

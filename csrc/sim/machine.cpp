@@ -202,7 +202,7 @@ Span Machine::transfer(size_t stream, const char* op, const char* kind, std::ini
     span.end = start + duration;
   }
   state.free_at = span.end;
-  meter(stream, span);
+  meter(stream, span, *hops.begin() == &models_[state.device].link[static_cast<size_t>(Direction::kToHost)]);
   note(stream, op, kind, span, static_cast<int64_t>(bytes));
   return span;
 }
@@ -305,11 +305,11 @@ void Machine::await_comms_of(size_t device) {
     if (streams_[stream].device == device) await_comms(stream);
 }
 
-void Machine::meter(size_t stream, Span span) {
+void Machine::meter(size_t stream, Span span, bool is_to_host) {
   Host& host = hosts_[streams_[stream].device];
   const Nanoseconds launch = models_[streams_[stream].device].launch_ns;
   if (stream == host.metered) {
-    host.meter.kernel(launch, span.end - span.start);
+    host.meter.kernel(launch, span.end - span.start, is_to_host);
   } else {
     host.meter.spend(launch);
   }

@@ -193,7 +193,7 @@ class Machine {
   Span transfer(size_t stream, const char* op, const char* kind, std::initializer_list<const LinkModel*> hops,
                 size_t bytes);
   void note(size_t stream, const char* op, const char* kind, Span span, int64_t bytes);
-  void meter(size_t stream, Span span);
+  void meter(size_t stream, Span span, bool is_to_host = false);
   void learn(Host& host, const Point& point);  // The host now knows what happened before.
   bool has_comms_before(const VectorClock& past) const;
 

@@ -20,13 +20,14 @@ class Measured(NamedTuple):
     """What launching one operator costs, in nanoseconds.
 
     `device_ns` is the device's own time, the host being far ahead; `host_ns` the host's until all is issued, `end_ns`
-    that to the operator's end, both with an idle device.
+    that to the operator's end, both with an idle device, `read_ns` what copies to the host take that it waits for.
     """
 
     device_ns: int
     host_ns: int
     end_ns: int
     host_waits: bool
+    read_ns: int = 0
 
 
 def operator_launches(recorder: core.DetailedRecorder, device: torch.device) -> tuple[Launch, ...] | None:

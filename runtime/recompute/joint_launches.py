@@ -9,9 +9,12 @@ from runtime.recompute.layer import Layer
 from solvers.ir.graph import Launch
 
 
-def op_launches(step: Step, layers: Sequence[Layer], free: Collection[int]) -> tuple[Launch, ...] | None:
-    """By op, whole µs in sum, too; those of `free` take nothing. None where the device does not tell.
+def op_launches(
+    step: Step, layers: Sequence[Layer], free: Collection[int]
+) -> tuple[tuple[Launch, ...], tuple[int, ...]] | None:
+    """By op, whole µs in sum, too, and how many µs copies of numbers take that the host then reads.
 
+    Those of `free` take nothing. None where the device does not tell.
     What a block's forward pass has beside its units, and what is behind it, its output has; the loss, what is behind
     the last block.
     """
@@ -19,7 +22,8 @@ def op_launches(step: Step, layers: Sequence[Layer], free: Collection[int]) -> t
     if len(told) < len(layers):
         return None
     parts = [NOTHING if op in free else _measured(place, layers, told) for op, place in enumerate(step.places)]
-    return launches(_less(parts, told[0].ahead_ns))
+    parts = _less(parts, told[0].ahead_ns)
+    return launches(parts), tuple(round(one.read_ns / 1000) for one in parts)
 
 
 def again_launch_us(step: Step, layers: Sequence[Layer], op: int) -> int | None:
@@ -37,18 +41,19 @@ def _less(parts: Sequence[Measured], ahead_ns: int) -> list[Measured]:
     """What the host launches while it is so far ahead takes none of the step's time."""
     found = []
     for one in parts:
-        saved_ns = min(ahead_ns, one.host_ns)
-        ahead_ns -= saved_ns
-        found.append(one._replace(host_ns=one.host_ns - saved_ns, end_ns=max(0, one.end_ns - saved_ns)))
+        saved_ns, least_ns = min(ahead_ns, one.host_ns), one.device_ns if one.host_waits else 0
+        ahead_ns = 0 if one.host_waits else ahead_ns - saved_ns
+        found.append(one._replace(host_ns=one.host_ns - saved_ns, end_ns=max(least_ns, one.end_ns - saved_ns)))
     return found
 
 
 def _measured(place: Place, layers: Sequence[Layer], told: Sequence[BlockLaunches]) -> Measured:
     layer, own = layers[place.block], told[place.block]
     if place.kind == "unit":
-        return joined(own.nodes[node] for node in layer.units[place.index].nodes)
+        nodes = layer.units[place.index].nodes
+        return joined(own.nodes[node] for node in (*nodes, *_read_behind(layer, nodes[-1])))
     if place.kind == "output":
-        known = {node for unit in layer.units for node in unit.nodes}
+        known = {node for unit in layer.units for one in unit.nodes for node in (one, *_read_behind(layer, one))}
         others = [one for node, one in enumerate(own.nodes) if node not in known]
         return joined([*others, own.forward, *([own.behind] if place.block + 1 < len(layers) else [])])
     if place.kind == "loss":
@@ -58,3 +63,10 @@ def _measured(place: Place, layers: Sequence[Layer], told: Sequence[BlockLaunche
     if place.kind in ("begin", "part"):
         return own.backward[0 if place.kind == "begin" else place.index + 1]
     return own.backward[-1] if place.kind == "end" and place.index >= 0 else NOTHING
+
+
+def _read_behind(layer: Layer, node: int) -> list[int]:
+    """Nodes of no unit for whose numbers the host waits, until the next node that a unit has."""
+    assert layer.launches is not None
+    end = min((one for unit in layer.units for one in unit.nodes if one > node), default=len(layer.launches.nodes))
+    return [one for one in range(node + 1, end) if layer.launches.nodes[one].host_waits]

@@ -33,7 +33,7 @@ def joint_problem(step: Step, layers: Sequence[Layer], hardware: Hardware, budge
     problem = make_problem("joint", step.graph, hardware, budget_bytes)
     assert isinstance(problem, JointProblem)
     small, within, elsewhere = _small_parts(step, layers), _read_within(step, layers), used_elsewhere(step, layers)
-    told = op_launches(step, layers, small)
+    told, reads = op_launches(step, layers, small) or (None, [0] * len(step.places))
     times = _times(step, layers) if told is None else [one.device_us for one in told]
     found = []
     for index, op in enumerate(problem.ops):
@@ -49,13 +49,15 @@ def joint_problem(step: Step, layers: Sequence[Layer], hardware: Hardware, budge
                 launch_us=0 if told is None else told[index].host_us,
                 again_launch_us=None if told is None else again_launch_us(step, layers, index),
                 tail_us=None if told is None else told[index].tail_us,
+                host_waits=told is not None and told[index].host_waits and not op.comm and not reads[index],
+                read_us=0 if op.comm else reads[index],
                 replay=op.replay and index not in small,
                 inputs=tuple(sorted({*op.inputs, *within.get(index, ()), *more})),
                 output_bytes=size,
             )
         )
-    transfer_us = 0 if told is None else round(hardware.device().launch_us)
-    return _with_workspaces(step, layers, replace(problem, ops=tuple(found), launch_us=transfer_us))
+    launch_us = 0 if told is None else round(hardware.device().launch_us)
+    return _with_workspaces(step, layers, replace(problem, ops=tuple(found), launch_us=launch_us))
 
 
 def _copies(step: Step, layers: Sequence[Layer], op: int) -> int:

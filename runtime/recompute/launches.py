@@ -18,7 +18,7 @@ Part = tuple[int, str, int]
 """Of which call: a "node" by its index, the same where it ran "again", "forward", "behind", or "backward" by how many
 waits came before."""
 Parts = dict[Part, Measured]
-Reading = tuple[int, int, int, bool]
+Reading = tuple[int, int, int, bool, int]
 """Of a log's `launches`: a `Measured`."""
 AHEAD: Part = (-1, "ahead", 0)
 NOTHING = Measured(0, 0, 0, False)
@@ -30,6 +30,7 @@ UNEXPLAINED = 1.02
 class BlockLaunches:
     """Of one block, without what ran again: its `nodes`, what its forward pass has beside them, and what is behind it.
 
+    Numbers that the host reads between two nodes belong to the first of them.
     `again`: its nodes as they ran again, if they did;
     `backward`: its backward pass without the stalls at its collectives, in a part more than it has of these;
     `ahead_ns`: how far the host is ahead of the device where a step begins.
@@ -63,12 +64,25 @@ def joined(parts: Iterable[Measured]) -> Measured:
 
 
 def _then(first: Measured, last: Measured) -> Measured:
+    waits, read_ns = first.host_waits or last.host_waits, first.read_ns + last.read_ns
+    if first.host_waits:  # what follows begins on an idle device
+        end_ns = first.end_ns + last.end_ns
+        return Measured(first.device_ns + last.end_ns, first.end_ns + last.host_ns, end_ns, waits, read_ns)
     return Measured(
         first.device_ns + last.device_ns,
         first.host_ns + last.host_ns,
         max(first.end_ns + last.device_ns, first.host_ns + last.end_ns),
-        first.host_waits or last.host_waits,
+        waits,
+        read_ns,
     )
+
+
+def _at_its_end(one: Measured) -> Measured:
+    """The same, the host's wait behind all of it, as its copy of numbers, which is told apart."""
+    if not one.host_waits:
+        return one
+    device_ns, end_ns = one.device_ns - one.read_ns, one.end_ns - one.read_ns
+    return Measured(device_ns, max(0, end_ns - device_ns), end_ns, one.host_waits, one.read_ns)
 
 
 def stalled(one: Measured, stall_us: float) -> Measured:
@@ -87,12 +101,10 @@ def read_launches(
     `stalls_us`: of the waits for collectives, in order; `took_us`: how long the last complete pass took. How far the
     host is ahead where the next step begins is a part, too (`AHEAD`).
     """
-    first = _Reader(stalls_us).read(events, readings)
-    if took_us * 1000 > UNEXPLAINED * first.took_ns:
+    reader = _Reader(stalls_us).read(events, readings)
+    if took_us * 1000 > UNEXPLAINED * reader.took_ns:
         return None
-    ahead_ns = first.ahead_ns()
-    found = _Reader(stalls_us, ahead_ns).read(events, readings).found
-    return {**found, AHEAD: NOTHING._replace(host_ns=ahead_ns)}
+    return {**reader.found, AHEAD: NOTHING._replace(host_ns=reader.ahead_ns())}
 
 
 @dataclass
@@ -107,13 +119,12 @@ class _Clocks:
         """When an event would have happened that is recorded now."""
         return max(self.host_ns, self.device_ns)
 
-    def run(self, one: Measured) -> int:
-        """How much of the host's time it takes, with its waits for the device."""
-        began, self.device_ns = self.host_ns, max(self.device_ns + one.device_ns, self.host_ns + one.end_ns)
+    def run(self, one: Measured) -> None:
+        """The host waits for the device where it did."""
+        self.device_ns = max(self.device_ns + one.device_ns, self.host_ns + one.end_ns)
         self.host_ns += one.host_ns
         if one.host_waits:
             self.host_ns = self.now_ns
-        return self.host_ns - began
 
     def stall(self, stall_us: float) -> None:
         """The stream waits for a collective."""
@@ -123,25 +134,24 @@ class _Clocks:
 @dataclass
 class _Reader:
     """Goes through a log; `now` is where the next reading belongs, `in_node` what a node has that may make nothing, and
-    `in_again` what runs again since the last node that did.
+    `in_again` what runs again since the last node that did, `made` the block's last node.
 
-    Where the host waits for the device, launching lasts as long as it did in this step without what ran again (`plain`;
-    `real` with it), which depends on how far the host was ahead: by `begins_ahead_ns` where the pass begins. `took_ns`:
-    the last pass, as far as the device told; `step`: all since it began, or since the host has waited, if it has.
+    `took_ns`: the last pass, as far as the device told (`clocks`); `step`: all without what ran again since it began,
+    or since the host has `waited`, if it has.
     """
 
     stalls_us: Sequence[float]
-    begins_ahead_ns: int = 0
     found: Parts = field(default_factory=dict)
     now: Part | None = None
     in_node: Measured = NOTHING
     in_again: Measured = NOTHING
     again: bool = False
-    plain: _Clocks = field(default_factory=_Clocks)
-    real: _Clocks = field(default_factory=_Clocks)
+    made: Part | None = None
+    clocks: _Clocks = field(default_factory=_Clocks)
     began_ns: int = 0
     took_ns: int = 0
     step: Measured = NOTHING
+    waited: bool = False
 
     def read(self, events: Sequence[Event], readings: Sequence[Reading]) -> Self:
         """All of it."""
@@ -156,23 +166,27 @@ class _Reader:
 
         If it never waits, and the device has more to do than the host, it is farther ahead from step to step.
         """
-        device, host, end, waits = self.step
-        if not waits and device > host:
-            return host
-        return max(0, end - host)
+        if not self.waited and self.step.device_ns > self.step.host_ns:
+            return self.step.host_ns
+        return max(0, self.step.end_ns - self.step.host_ns)
 
     def add(self, one: Measured) -> None:
         """What has run before the event."""
-        self.real.run(one)
+        self.clocks.run(one)
+        part = _at_its_end(one)
         if self.again:
-            self.in_again = _then(self.in_again, one)
+            self.in_again = _then(self.in_again, part)
             return
-        self.step = NOTHING._replace(host_waits=True) if one.host_waits else _then(self.step, one)
-        one = one._replace(host_ns=self.plain.run(one), host_waits=False)
+        self.waited = self.waited or one.host_waits
+        self.step = NOTHING if one.host_waits else _then(self.step, one)
         if self.now is not None and self.now[1] == "node":
-            self.in_node = _then(self.in_node, one)
+            self.in_node = _then(self.in_node, part)
         elif self.now is not None:
-            self._put(self.now, one)
+            self._put(self.now if self.now[1] != "forward" else self._between(self.now[0], part), part)
+
+    def _between(self, tape: int, one: Measured) -> Part:
+        """Where what lies between two nodes of a block's forward pass belongs."""
+        return self.made if one.host_waits and self.made is not None else (tape, "forward", 0)
 
     def _put(self, part: Part, one: Measured) -> None:
         self.found[part] = _then(self.found.get(part, NOTHING), one)
@@ -184,10 +198,11 @@ class _Reader:
         elif what == Happened.RAN:
             self.found[tape, "again", index], self.in_again = self.in_again, NOTHING
         elif what == Happened.MADE:
-            self._leave_node((tape, "node", index))
+            self.made = tape, "node", index
+            self._leave_node(self.made)
             self.now = tape, "forward", 0
         elif what in (Happened.NODE, Happened.END):
-            self._leave_node((tape, "forward", 0))
+            self._leave_node(self._between(tape, self.in_node))
             self.now = (tape, "behind", 0) if what == Happened.END else (tape, "node", index)
         elif what == Happened.MARK:
             self._mark(index)
@@ -198,16 +213,15 @@ class _Reader:
         if index < LAST:  # a further backward pass: the pass is the first one
             return
         if index == LAST:
-            self.now, self.took_ns = None, self.real.now_ns - self.began_ns
+            self.now, self.took_ns = None, self.clocks.now_ns - self.began_ns
             return
         if self.now is None:
-            self.began_ns, self.step = self.real.now_ns, NOTHING
-            self.plain = _Clocks(-self.begins_ahead_ns, 0)
+            self.began_ns, self.step, self.waited = self.clocks.now_ns, NOTHING, False
+        self.made = None
         self.now = index // 2, "backward" if index % 2 else "forward", 0
 
     def _wait(self, stall_us: float) -> None:
-        self.plain.stall(stall_us)
-        self.real.stall(stall_us)
+        self.clocks.stall(stall_us)
         self.step = stalled(self.step, stall_us)
         if self.now is not None and self.now[1] == "behind":
             self.found[self.now] = stalled(self.found.get(self.now, NOTHING), stall_us)

@@ -168,6 +168,8 @@ def _largest(ops: Sequence[JointOp]) -> JointOp:
         again_launch_us=(
             None if all(op.again_launch_us is None for op in ops) else max(op.launch_again_us for op in ops)
         ),
+        host_waits=any(op.host_waits for op in ops),
+        read_us=max(op.read_us for op in ops),
         tail_us=None if all(op.tail_us is None for op in ops) else max(op.after_launch_us for op in ops),
     )
 

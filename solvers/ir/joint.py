@@ -18,7 +18,8 @@ class JointOp(Record, frozen=True, kw_only=True, omit_defaults=True):
     output is moved in so many `copies`, one for each of its storages. `launch_us` and `tail_us` are as in `SwapOp`:
     `time_us` is then the device's own time, `launch_us` the host's time until the last kernel is issued, and the op
     ends no earlier than `tail_us` after that (None: `time_us`). Where it runs again the host takes `again_launch_us`
-    (None: `launch_us`).
+    (None: `launch_us`). Where `host_waits`, the host goes on only when it has ended, again or not; `read_us` is what
+    the lane out takes to copy the numbers that the host then reads and waits for, in the op's own stage only.
     """
 
     name: str
@@ -32,6 +33,8 @@ class JointOp(Record, frozen=True, kw_only=True, omit_defaults=True):
     launch_us: Microseconds = 0
     tail_us: Microseconds | None = None
     again_launch_us: Microseconds | None = None
+    host_waits: bool = False
+    read_us: Microseconds = 0
 
     @property
     def launch_again_us(self) -> int:
@@ -72,12 +75,18 @@ class JointProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
                 op.after_launch_us <= op.time_us,
                 f"ops[{number}].tail_us is {op.tail_us}, above its time_us {op.time_us}: lower it",
             )
+            require(
+                not (op.comm and (op.host_waits or op.read_us)),
+                f"ops[{number}] is communication, for which no host waits: drop its host_waits and read_us",
+            )
         self._check_sums()
 
     @property
     def has_launches(self) -> bool:
-        """Whether launching costs anything: an op or a transfer takes time of the host."""
-        return self.launch_us > 0 or any(op.launch_us or op.again_launch_us for op in self.ops)
+        """Whether launching costs anything: an op or a transfer takes time of the host, which may wait."""
+        return self.launch_us > 0 or any(
+            op.launch_us or op.again_launch_us or op.host_waits or op.read_us for op in self.ops
+        )
 
     def out_ticks(self, op: int) -> int:
         """Time of the swap-out of an op's output, all its copies, in ticks of the link."""
@@ -126,7 +135,7 @@ class JointProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
 
     def _own_us(self, op: JointOp) -> int:
         """What an op takes of the device and of the host, with both moves of its output."""
-        return op.time_us + max(op.launch_us, op.launch_again_us) + 2 * op.copies * self.launch_us
+        return op.time_us + max(op.launch_us, op.launch_again_us) + op.read_us + 2 * op.copies * self.launch_us
 
 
 class JointSwap(Record, frozen=True, kw_only=True):

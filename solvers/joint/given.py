@@ -22,8 +22,9 @@ class Given:
 
     Where launches take time (`launched`): `launch[i]` is the host's to issue op i, `again[i]` to do so where it runs
     again, `tail[i]` how long that lasts at the
-    least afterwards, `move[i]` the host's time to issue a transfer of its output. `cost[i]` is the longer of what op i
-    takes of the device and of the host: what heuristics charge for it.
+    least afterwards, `move[i]` the host's time to issue a transfer of its output, `waits[i]`: the host waits until it
+    has ended, `read[t]` what the lane out takes for numbers that the host reads behind stage t. `cost[i]` is the longer
+    of what op i takes of the device and of the host: what heuristics charge for it.
     """
 
     problem: JointProblem
@@ -43,6 +44,8 @@ class Given:
     again: list[int]
     tail: list[int]
     move: list[int]
+    waits: list[bool]
+    read: list[int]
     cost: list[int]
 
     def __len__(self) -> int:
@@ -60,6 +63,7 @@ class Given:
         end = host = 0
         for t in range(len(self) if self.launched else 0):
             end, host = self.ran(t, (t,), end, host)
+            end, host, _ = self.has_read(t, end, host, 0)
         return self.whole_us(end) if self.launched else self.graph.base
 
     def host_takes(self, i: int) -> bool:
@@ -76,7 +80,16 @@ class Given:
             if i != t or not self.graph.comm[t]:
                 host += self.launch[i] if i == t else self.again[i]
                 end = max(end + self.time[i], host + self.tail[i])
+                host = max(host, end) if self.waits[i] else host
         return max(end, end_of_communication), host
+
+    def has_read(self, t: int, end: int, host: int, out_free: int) -> tuple[int, int, int]:
+        """The clocks of the device, the host and the lane out once the host has read numbers behind stage t, if any."""
+        return (max(end, host, out_free) + self.read[t],) * 3 if self.read[t] else (end, host, out_free)
+
+    def stops(self, t: int) -> bool:
+        """Whether the host goes on only when stage t has ended."""
+        return self.waits[t] or self.read[t] > 0
 
     def launched_as(self, t: int, run: Iterable[int]) -> tuple[int, int]:
         """What the host takes to issue all that stage t runs, and how long that lasts at the least afterwards."""
@@ -115,6 +128,8 @@ def given_of(problem: JointProblem) -> Given:
         again=[op.launch_again_us * link.ticks for op in problem.ops],
         tail=[op.after_launch_us * link.ticks for op in problem.ops],
         move=[op.copies * problem.launch_us * link.ticks for op in problem.ops],
+        waits=[op.host_waits for op in problem.ops],
+        read=[op.read_us * link.ticks for op in problem.ops],
         cost=[max(op.time_us, op.launch_us) * link.ticks for op in problem.ops],
     )
 

@@ -151,6 +151,7 @@ class Lanes:
             if launched:
                 before = now
                 now, host = self.given.ran(t, (*sorted(state.again[t]), t), now, host)
+                now, host, out_free = self.given.has_read(t, now, host, out_free)
                 waited += now - before - took
                 if waited > spare:
                     return False

@@ -73,11 +73,15 @@ def swap_problem(given: Given, kept: Kept) -> tuple[SwapProblem, Mapping[str, tu
 
 def _stage(given: Given, t: int, run: Sequence[int], ticks: int) -> SwapOp:
     """A stage as an op of kind `swap`, with what launching it takes."""
-    time, name = max(1, ticks // given.ticks), given.problem.ops[t].name
+    read = given.read[t] // given.ticks
+    time, name = max(1, ticks // given.ticks) + read, given.problem.ops[t].name
     if not given.launched:
         return SwapOp(name=name, time_us=time, phase="forward")
     launch, tail = (ticks // given.ticks for ticks in given.launched_as(t, run))
-    return SwapOp(name=name, time_us=time, phase="forward", launch_us=launch, tail_us=min(time, tail))
+    return SwapOp(
+        name=name, time_us=time, phase="forward", launch_us=launch, tail_us=min(time, tail + read),
+        host_waits=given.stops(t),
+    )  # fmt: skip
 
 
 def recompute_only(given: Given, limits: Limits, watch: Watch | None = None) -> Draft | None:

@@ -21,7 +21,8 @@ Span = tuple[int, int, int]
 
 def swap_half(given: Given, kept: Kept, gaps: Collection[Span]) -> Instance:
     """The swap problem whose tensors are these gaps, as that room's plain lists."""
-    before = [0, *accumulate(kept.ticks)]
+    time = [ticks + read for ticks, read in zip(kept.ticks, given.read, strict=True)]
+    before = [0, *accumulate(time)]
     need = [max(0, peak - given.budget) for peak in kept.peaks]
     size, first, last = ([] for _ in range(3))
     for op, start, end in gaps:
@@ -30,7 +31,7 @@ def swap_half(given: Given, kept: Kept, gaps: Collection[Span]) -> Instance:
         last.append(end)
     room = None if given.host is None else HostRoom(given.host, size, first, last, [0] * len(size))
     return Instance(
-        time=kept.ticks,
+        time=time,
         need=need,
         before=before,
         busy=[stage for stage, missing in enumerate(need) if missing > 0],
@@ -40,17 +41,18 @@ def swap_half(given: Given, kept: Kept, gaps: Collection[Span]) -> Instance:
         out_time=[given.out_time[op] for op, _, _ in gaps],
         in_time=[given.in_time[op] for op, _, _ in gaps],
         ticks=given.ticks,
-        launches=_launches(given, kept, gaps) if given.launched else None,
+        launches=_launches(given, kept, gaps, time) if given.launched else None,
         unswapped=_unswapped(given, kept) if given.launched else before,
         host=room,
     )
 
 
-def _launches(given: Given, kept: Kept, gaps: Collection[Span]) -> Launches:
-    """The host's side, by stage. There every transfer takes as much of the host: the mean."""
+def _launches(given: Given, kept: Kept, gaps: Collection[Span], time: list[int]) -> Launches:
+    """The host's side, by stage. Every transfer takes as much of the host, the mean, and delays no read."""
     stages = [given.launched_as(t, sorted(run)) for t, run in enumerate(kept.runs)]
     moves = sum(given.move[op] for op, _, _ in gaps) // max(1, len(gaps))
-    return launches(moves, [host for host, _ in stages], [tail for _, tail in stages], kept.ticks)
+    tails = [tail + read for (_, tail), read in zip(stages, given.read, strict=True)]
+    return launches(moves, [host for host, _ in stages], tails, time, frozenset(filter(given.stops, range(len(given)))))
 
 
 def _unswapped(given: Given, kept: Kept) -> list[int]:
@@ -58,6 +60,7 @@ def _unswapped(given: Given, kept: Kept) -> list[int]:
     ends, host = [0], 0
     for t, run in enumerate(kept.runs):
         end, host = given.ran(t, sorted(run), ends[-1], host)
+        end, host, _ = given.has_read(t, end, host, 0)
         ends.append(end)
     return ends
 

@@ -8,6 +8,7 @@ from solvers.ir.schedule import Action, Schedule
 from solvers.timeline.lanes import run_lanes
 from solvers.timeline.ops import RUNS, Levels, levels_after, report_of, require_ops
 
+OUT = "0.out"
 KNOWN = (*RUNS, "collective_wait", "release", "swap_out", "swap_in")
 
 
@@ -41,9 +42,11 @@ class _Host:
     """What the host issues, action after action (formats.md 14.11), in ticks."""
 
     def __init__(self, problem: JointProblem) -> None:
-        self.problem, self.ticks, self.now = problem, problem.link.ticks, 0
+        self.problem, self.ticks = problem, problem.link.ticks
+        self.now: float = 0
 
-    def __call__(self, action: Action) -> tuple[int, int]:
+    def issue(self, action: Action) -> tuple[float, float]:
+        """The earliest start and end of an action."""
         op = self.problem.ops[action.op or 0]
         if action.do in RUNS:
             self.now += self.ticks * (op.launch_again_us if action.do == "recompute" else op.launch_us)
@@ -53,12 +56,23 @@ class _Host:
             return self.now, 0
         return 0, 0
 
+    def wait(self, action: Action, end: float, free: dict[str, float]) -> float:
+        """The end of a run, for which the host may wait, and then for numbers that come by the lane out."""
+        op = self.problem.ops[action.op or 0]
+        if action.do in RUNS and op.host_waits:
+            self.now = max(self.now, end)
+        if action.do == "compute" and op.read_us:
+            end = self.now = free[OUT] = max(end, self.now, free.get(OUT, 0)) + op.read_us * self.ticks
+        return end
+
 
 def _base_us(problem: JointProblem) -> int:
     end = host = 0
     for op in problem.ops:
         host += op.launch_us
         end = max(end + op.time_us, host + op.after_launch_us)
+        host = max(host, end) if op.host_waits else host
+        end, host = (max(end, host) + op.read_us,) * 2 if op.read_us else (end, host)
     return end
 
 

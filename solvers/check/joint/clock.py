@@ -58,6 +58,8 @@ class _Clock:
             if shared:
                 now = max(now, self.out_free, self.in_free)
             now = self._end(t, run, now)
+            if ops[t].read_us:
+                now = self.host = self.out_free = max(now, self.host, self.out_free) + self.unit * ops[t].read_us
             if shared:
                 self.out_free = self.in_free = now
             for number in self._where("out_after", t):
@@ -71,7 +73,7 @@ class _Clock:
         return self.host
 
     def _end(self, t: int, run: set[int], start: int) -> int:
-        """14.7 and 14.11: the end of a stage's ops, communication first."""
+        """14.7 and 14.11: the end of a stage's ops, communication first; the host waits for some."""
         ops, computed = self.problem.ops, start
         ends = [start]
         for i in sorted(run, key=lambda i: (i != t or not ops[t].comm, i)):
@@ -79,6 +81,7 @@ class _Clock:
             begin = start if i == t and ops[t].comm else computed
             ends.append(max(begin + self.unit * ops[i].time_us, self.host + self.unit * ops[i].after_launch_us))
             computed = computed if i == t and ops[t].comm else ends[-1]
+            self.host = max(self.host, ends[-1]) if ops[i].host_waits else self.host
         return max(ends)
 
     def _ready(self, t: int, now: int, peak: int) -> int:

@@ -38,3 +38,10 @@ def test_the_largest_step_is_below_the_limit_of_waits() -> None:
     with pytest.raises(InvalidInput):
         problem(time_us=LARGEST // 3 - 1)
     assert LARGEST * problem(latency_us=1).link.ticks < MOST
+
+
+@pytest.mark.parametrize("change", [{"host_waits": True}, {"read_us": 1}])
+def test_no_host_waits_for_communication(change: dict[str, int]) -> None:
+    talking = replace(problem().ops[0], comm=True, **change)
+    with pytest.raises(InvalidInput, match=r"ops\[1\] is communication, for which no host waits: drop its host_waits"):
+        replace(problem(), ops=(problem().ops[0], talking))

@@ -166,6 +166,8 @@ class _Search:
         shared = self.problem.comm_shares_link and any(ops[i].comm for i in runs)
         now = max(now, out_free, in_free) if shared else now
         now, issued = self._ran(t, runs, now, issued)
+        if self.ops[t].read_us:
+            now = issued = out_free = max(now, issued, out_free) + self.unit * self.ops[t].read_us
         if shared:
             out_free = in_free = now
         for i in leaving:
@@ -199,6 +201,7 @@ class _Search:
             again = self.ops[i].again_launch_us if i != t else None
             issued += self.unit * (self.ops[i].launch_us if again is None else again)
             end = max(end + self.unit * self.ops[i].time_us, issued + self.unit * self.ops[i].after_launch_us)
+            issued = max(issued, end) if self.ops[i].host_waits else issued
         return end, issued
 
 
@@ -280,14 +283,18 @@ def _budgeted(source: random.Random, seed: int, ops: list[JointOp]) -> JointProb
 
 
 def random_problem(seed: int) -> JointProblem:
-    """Tiny instances of all sorts, by seed; in one of five launches take time and outputs are several storages."""
+    """Tiny instances of all sorts, by seed; in one of five launches take time and outputs are several storages.
+
+    In half of these the host waits for some ops, and reads numbers.
+    """
     problem = general(seed) if seed % 2 else training(seed)
     return launched(problem, seed) if seed % 5 == 3 else problem
 
 
 def launched(problem: JointProblem, seed: int) -> JointProblem:
     """The same on a host that is busy with launches, more in some ops than in others."""
-    source = random.Random(f"launched {seed}")
+    source, waiting = random.Random(f"launched {seed}"), random.Random(f"waiting {seed}")
+    share = waiting.choice([0, 0.3])
     ops = tuple(
         replace(
             op,
@@ -295,6 +302,8 @@ def launched(problem: JointProblem, seed: int) -> JointProblem:
             tail_us=source.choice([None, source.randint(0, op.time_us)]),
             copies=source.choice([1, 1, 2]),
             again_launch_us=source.choice([None, None, 0, 5]),
+            host_waits=not op.comm and waiting.random() < share,
+            read_us=waiting.randint(1, 4) if not op.comm and waiting.random() < share else 0,
         )
         for op in problem.ops
     )

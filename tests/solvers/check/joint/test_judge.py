@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from solvers.check import check_plan
 from solvers.check.joint import JUDGE
 from solvers.check.joint.clock import Entry, end_us
+from solvers.check.joint.judge import base_us
 from solvers.ir import JointOp, JointPlan, JointProblem, JointSwap, SwapLink
 from solvers.ir.codec import PlanFile, plan_from_raw, plan_to_raw
 from tests.solvers.joint.brute_force import optimum, random_problem
@@ -46,6 +47,23 @@ def test_times_by_hand() -> None:
     assert JUDGE.decision(replace(CHAIN, budget_bytes=11), SWAPPED).objective_us == 23  # room for what leaves
     early = replace(SWAPPED, swap=(JointSwap(op=0, out_after=1, in_at=3),), keep=(*SWAPPED.keep, (3, 0)))
     assert JUDGE.decision(replace(CHAIN, budget_bytes=11), early).objective_us == 24  # stage 3 waits until 11 for it
+
+
+def test_numbers_that_the_host_reads_by_hand() -> None:
+    """Launches take 1 µs each. Op 1 ends at 8, the numbers behind it are there at 11, and op 2 is launched at 12.
+
+    Op 0 leaves from 12 to 16: op 2 is launched at 13, and op 4 runs from 20. Where op 0 leaves behind itself, from 6 to
+    10, the numbers come at 13 only.
+    """
+    ops = [replace(one, launch_us=1, read_us=3 if i == 1 else 0) for i, one in enumerate(CHAIN.ops)]
+    reading = replace(CHAIN, budget_bytes=11, launch_us=1, ops=tuple(ops))
+    assert base_us(reading) == 12 + 1 + 4 + 9
+    assert JUDGE.decision(reading, SWAPPED).objective_us == 13 + 1 + 4 + 2 + 9
+    soon = replace(reading, ops=(ops[0], replace(ops[1], inputs=()), *ops[2:]))
+    early = replace(SWAPPED, keep=SWAPPED.keep[1:], swap=(JointSwap(op=0, out_after=0, in_at=4),))
+    assert JUDGE.decision(soon, early).objective_us == 13 + (1 + 1) + 4 + 2 + 9
+    waiting = replace(reading, ops=tuple(replace(one, read_us=0, host_waits=bool(one.read_us)) for one in ops))
+    assert base_us(waiting) == base_us(reading) - 3
 
 
 class Counted(list[Entry]):

@@ -2,17 +2,19 @@
 
 from collections.abc import Collection, Sequence
 
+from msgspec.structs import replace
+
 from runtime.profile.launches import Measured, launches
 from runtime.recompute.graph import Place, Step
 from runtime.recompute.launches import NOTHING, BlockLaunches, joined, stalled
 from runtime.recompute.layer import Layer
-from solvers.ir.graph import Launch
+from solvers.ir.joint import JointOp
 
 
-def op_launches(
-    step: Step, layers: Sequence[Layer], free: Collection[int]
-) -> tuple[tuple[Launch, ...], tuple[int, ...]] | None:
-    """By op, whole µs in sum, too, and how many µs copies of numbers take that the host then reads.
+def with_launches(
+    ops: Sequence[JointOp], step: Step, layers: Sequence[Layer], free: Collection[int]
+) -> list[JointOp] | None:
+    """The ops with their times, whole µs in sum, too, what launching takes, and what the host reads or waits for.
 
     Those of `free` take nothing. None where the device does not tell.
     What a block's forward pass has beside its units, and what is behind it, its output has; the loss, what is behind
@@ -23,10 +25,22 @@ def op_launches(
         return None
     parts = [NOTHING if op in free else _measured(place, layers, told) for op, place in enumerate(step.places)]
     parts = _less(parts, told[0].ahead_ns)
-    return launches(parts), tuple(round(one.read_ns / 1000) for one in parts)
+    reads = [0 if op.comm else round(one.read_ns / 1000) for op, one in zip(ops, parts, strict=True)]
+    return [
+        replace(
+            op,
+            time_us=one.device_us,
+            launch_us=one.host_us,
+            again_launch_us=_again_launch_us(step, layers, number),
+            tail_us=one.tail_us,
+            host_waits=one.host_waits and not op.comm and not read_us,
+            read_us=read_us,
+        )
+        for number, (op, one, read_us) in enumerate(zip(ops, launches(parts), reads, strict=True))
+    ]
 
 
-def again_launch_us(step: Step, layers: Sequence[Layer], op: int) -> int | None:
+def _again_launch_us(step: Step, layers: Sequence[Layer], op: int) -> int | None:
     """What the host takes to launch it where it runs again; None where the device does not tell, or it never did."""
     place = step.places[op]
     told = layers[place.block].launches

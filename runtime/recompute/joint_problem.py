@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from runtime.recompute.footprint import Footprint, Peaks
 from runtime.recompute.graph import OTHER, Place, Step, lasting
-from runtime.recompute.joint_launches import again_launch_us, op_launches
+from runtime.recompute.joint_launches import with_launches
 from runtime.recompute.layer import Layer
 from runtime.recompute.outside import BACKWARD, Name
 from runtime.recompute.places import Places, given_to
@@ -33,10 +33,10 @@ def joint_problem(step: Step, layers: Sequence[Layer], hardware: Hardware, budge
     problem = make_problem("joint", step.graph, hardware, budget_bytes)
     assert isinstance(problem, JointProblem)
     small, within, elsewhere = _small_parts(step, layers), _read_within(step, layers), used_elsewhere(step, layers)
-    told, reads = op_launches(step, layers, small) or (None, [0] * len(step.places))
-    times = _times(step, layers) if told is None else [one.device_us for one in told]
+    launched = with_launches(problem.ops, step, layers, small)
+    timed = [replace(op, time_us=time) for op, time in zip(problem.ops, _times(step, layers), strict=True)]
     found = []
-    for index, op in enumerate(problem.ops):
+    for index, op in enumerate(launched or timed):
         more = elsewhere.get(index, set())
         size = 0 if step.places[index] == OTHER else op.output_bytes
         if step.places[index].kind == "begin":
@@ -44,19 +44,13 @@ def joint_problem(step: Step, layers: Sequence[Layer], hardware: Hardware, budge
         found.append(
             replace(
                 op,
-                time_us=times[index],
                 copies=_copies(step, layers, index),
-                launch_us=0 if told is None else told[index].host_us,
-                again_launch_us=None if told is None else again_launch_us(step, layers, index),
-                tail_us=None if told is None else told[index].tail_us,
-                host_waits=told is not None and told[index].host_waits and not op.comm and not reads[index],
-                read_us=0 if op.comm else reads[index],
                 replay=op.replay and index not in small,
                 inputs=tuple(sorted({*op.inputs, *within.get(index, ()), *more})),
                 output_bytes=size,
             )
         )
-    launch_us = 0 if told is None else round(hardware.device().launch_us)
+    launch_us = 0 if launched is None else round(hardware.device().launch_us)
     return _with_workspaces(step, layers, replace(problem, ops=tuple(found), launch_us=launch_us))
 
 

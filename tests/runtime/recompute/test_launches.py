@@ -161,9 +161,10 @@ def test_what_leaves_keeps_blocks_waiting_for_their_numbers_as_predicted(
         return Trainee(model, tuple(model), lambda: model(rows).square().mean())
 
     try:
-        budget = int(share * max(trained(device, make).peaks[1:]))
+        plainly = trained(device, make)
+        budget = int(share * max(plainly.peaks[1:]))
         kept = trained(device, make, budget=budget, solver=solver, around=True)
-        assert kept.session is not None
+        assert kept.session is not None and kept.equals(plainly)
         report, problem = kept.session.report(), kept.session.problem
     finally:
         gc.collect()

@@ -236,6 +236,12 @@ std::optional<size_t> Temporaries::told(const CallShape& call) {
   return found ? std::optional(found->bytes) : std::nullopt;
 }
 
+bool Temporaries::measured_of(const CallShape& call) {
+  std::lock_guard<std::mutex> held(guard_);
+  const auto at = rules_.find(call.signature);
+  return at != rules_.end() && at->second.exact.count(call.sizes) > 0;
+}
+
 std::map<std::string, uint64_t> Temporaries::unmeasured() {
   std::lock_guard<std::mutex> held(guard_);
   return unmeasured_;
@@ -264,12 +270,22 @@ void Temporaries::reset() {
   estimated_.clear();
 }
 
-Watch::Watch(bool watches) : outer_(tls_watch) {
+Watch::Watch(bool watches, bool on_host) : outer_(tls_watch), on_host_(on_host) {
   if (watches) tls_watch = this;
 }
 Watch::~Watch() { tls_watch = outer_; }
 
+bool Watch::is_on_host() { return tls_watch && tls_watch->on_host_; }
+
+void Watch::freed_on_host(const void* address) {
+  const auto at = tls_watch->blocks_.find(address);
+  if (at == tls_watch->blocks_.end()) return;
+  tls_watch->now_ -= at->second;
+  tls_watch->blocks_.erase(at);
+}
+
 void Watch::forget_dead(const void* reborn) {
+  if (on_host_) return;
   for (auto at = blocks_.begin(); at != blocks_.end();) {
     if (at->first != reborn && DeviceMemory::find(at->first)) {
       ++at;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kMostFlops = int64_t{1} << 31, kMostBytes = int64_t{1} << 28;  // Of a trial: some milliseconds.
 constexpr const char* kProbe = "mm: BFloat16c BFloat16c > BFloat16c";
-constexpr std::array<int64_t, 3> kProbed{128, 384, 128};  // Rows, inner, columns; the table knows it.
+constexpr std::array<int64_t, 3> kProbed{512, 512, 512};  // Rows, inner, columns; the table knows it.
 
 at::Tensor on_host(const at::Tensor& tensor) {
   if (!tensor.defined()) return tensor;

@@ -1,3 +1,4 @@
+// One file: what kernels took, as rules and as it is watched, is one account.
 #include "sim/temporaries.h"
 
 #include <ATen/core/Tensor.h>
@@ -132,9 +133,7 @@ size_t sum_of(const TemporaryRule& rule, const std::vector<int64_t>& sizes) {
 
 // The blocks of a product that was not measured, by how far off those of the nearest measured one are.
 size_t blocks_like(const TemporaryRule& rule, const CallShape& call) {
-  constexpr int64_t kUnblocked = 16 * 16 * 16;  // Multiplications, of all products of a call: fewer go another way.
   const int64_t made = call.sizes[call.sizes.size() - 4] / static_cast<int64_t>(sizeof(c10::BFloat16));
-  if (made * call.product->inner <= kUnblocked) return 0;
   const int64_t blocks = blocks_of(*call.product);
   // Of measured batches nobody knows how each product lay.
   if (made != call.product->rows * call.product->columns) return whole_blocks(blocks);

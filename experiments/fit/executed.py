@@ -11,7 +11,7 @@ from experiments.fit.answer import MODELLED, Row
 from experiments.fit.joint import FIRST, QUICK, WHAT
 from experiments.fit.judge import Asked, Budget
 from experiments.fit.recording import Recording
-from experiments.fit.sessions import TIMED, UNIT
+from experiments.fit.sessions import TIMED, UNIT, Trained
 from experiments.models.own import OwnModel, TheirStep
 from runtime.device import CachingAllocator, memory_stats, use_sim
 from runtime.recompute import RecomputeSession, plan
@@ -20,44 +20,21 @@ from solvers.ir.errors import InfeasibleBudget, InvalidInput
 from solvers.ir.hardware import Hardware
 from solvers.timeline.segments import least_limit
 
-STEPS, PLANNED = 6, 3
-"""Steps of a run: the first is measured, and segments judge three planned ones. A program that ends by itself is judged
-by `PLANNED` of them."""
+STEPS = 6
+"""Of a run: the first is measured, and segments judge three planned ones."""
 TRIES = 3
 """Budgets that are tried between the least that a refusal names and one that was kept, where the former is not."""
 
 
 @dataclass(frozen=True)
-class Trained:
-    """What steps within a plan took, or why they did not: `refused`, with the `least_bytes` that this named.
+class Planned(Trained):
+    """What steps within a plan took at most; `least_bytes`: the least budget that a refusal named."""
 
-    `ended`: what the program raised. Bytes, and us of the last steps' mean.
-    """
-
-    budget_bytes: int
-    steps: int = 0
     allocated_bytes: int = 0
-    reserved_bytes: int = 0
-    host_bytes: int = 0
-    retries: int = 0
-    step_us: int = 0
-    refused: str | None = None
     least_bytes: int | None = None
-    ended: str | None = None
-
-    @property
-    def unknown(self) -> str | None:
-        """Why nothing is known: the program ended by itself before it had trained enough."""
-        early = self.refused is None and self.ended is not None and self.steps < PLANNED
-        return f"the program ran {self.steps} steps only ({self.ended})" if early else None
-
-    @property
-    def kept(self) -> bool:
-        """Whether it trained, and the allocator held no more than the budget."""
-        return self.refused is None and self.unknown is None and self.reserved_bytes <= self.budget_bytes
 
 
-Run = Callable[[int, int], Trained]
+Run = Callable[[int, int], Planned]
 """By budget, and the device's bytes."""
 
 
@@ -92,7 +69,7 @@ def executed_row(factory: str, asked: Asked, recording: Recording, budget: Budge
     return row if shown is None else _told(row, shown, asked.hardware, name if first.kept else FIRST)
 
 
-def _told(row: Row, shown: Trained, hardware: Hardware, solver: str) -> Row:
+def _told(row: Row, shown: Planned, hardware: Hardware, solver: str) -> Row:
     return replace(
         row,
         solver=solver,
@@ -106,10 +83,9 @@ def _told(row: Row, shown: Trained, hardware: Hardware, solver: str) -> Row:
     )
 
 
-def _remarks(first: Trained, least: Trained | None) -> Iterator[str]:
+def _remarks(first: Planned, least: Planned | None) -> Iterator[str]:
     if not first.kept:
-        why = first.refused or f"the allocator held {show_bytes(first.reserved_bytes)}"
-        yield f"refused within {show_bytes(first.budget_bytes)}: {why}"
+        yield f"refused within {show_bytes(first.budget_bytes)}: {first.why_not}"
     if not first.kept and least is not None:
         yield f"peaks, host memory and step are those within {show_bytes(least.budget_bytes)}"
     if least is None:
@@ -120,7 +96,7 @@ def _remarks(first: Trained, least: Trained | None) -> Iterator[str]:
         yield f"the program ended after {first.steps} steps by itself ({first.ended}): it is judged by these"
 
 
-def _least(run: Run, budget_bytes: int, first: Trained, plain_bytes: int) -> tuple[int | None, Trained | None]:
+def _least(run: Run, budget_bytes: int, first: Planned, plain_bytes: int) -> tuple[int | None, Planned | None]:
     """The least bytes of any plan, as a refusal names them, and the run in the least budget that was kept.
 
     It is looked for from what a refusal says of segments, where the device has no end, up to a budget that was kept:
@@ -164,7 +140,7 @@ def trained(
     solver: str,
     budget_bytes: int,
     device_bytes: int,
-) -> Trained:
+) -> Planned:
     """Build the program on a device with segments and train it for `STEPS` steps within a plan; nothing stays on it.
 
     Raises `InvalidInput` where no plan can be made of this model; whatever else the program raises is told.
@@ -172,7 +148,7 @@ def trained(
     gc.collect()
     allocator = CachingAllocator(expandable_segments=expandable)
     sim = use_sim(asked.hardware, capacity_bytes=device_bytes, allocator=allocator, races="off", shapes_only=by_shapes)
-    done, times = Trained(budget_bytes), [sim.now_ns()]
+    done, times = Planned(budget_bytes), [sim.now_ns()]
     workload = session = None
     try:
         workload = OwnModel(factory=factory).build(sim.device)
@@ -201,7 +177,7 @@ def trained(
         gc.collect()
 
 
-def _so_far(done: Trained, session: RecomputeSession, times: list[int], device: torch.device) -> Trained:
+def _so_far(done: Planned, session: RecomputeSession, times: list[int], device: torch.device) -> Planned:
     """After steps that ended at these times, in ns, from the second on."""
     stats, count = memory_stats(device), min(TIMED, len(times) - 1)
     now = replace(

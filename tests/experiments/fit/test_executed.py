@@ -40,7 +40,7 @@ def bare(device: torch.device) -> tuple[object, object, object]:
 
     def step() -> torch.Tensor:
         loss: torch.Tensor = model(rows).mean()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         return loss.detach()
 

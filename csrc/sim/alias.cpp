@@ -18,7 +18,12 @@ thread_local bool tls_in_kernel = false;
 class KernelAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
-    if (!tls_in_kernel) return host_->allocate(bytes);
+    if (!tls_in_kernel && !Watch::is_on_host()) return host_->allocate(bytes);
+    if (!tls_in_kernel) {
+      void* data = host_->raw_allocate(bytes);
+      Watch::allocated(data, bytes);
+      return {data, data, &release, c10::Device(c10::kCPU)};
+    }
     c10::DataPtr data = DeviceMemory::get().allocate(bytes);
     data.unsafe_set_device(c10::Device(c10::kCPU));
     Watch::allocated(data.get(), bytes);
@@ -30,10 +35,9 @@ class KernelAllocator final : public c10::Allocator {
  private:
   static void release(void* address) {
     if (!address) return;
-    if (DeviceMemory* memory = DeviceMemory::of(address))
-      memory->free(address);
-    else
-      c10::GetDefaultCPUAllocator()->raw_deleter()(address);
+    if (DeviceMemory* memory = DeviceMemory::of(address)) return memory->free(address);
+    if (Watch::is_on_host()) Watch::freed_on_host(address);
+    c10::GetDefaultCPUAllocator()->raw_deleter()(address);
   }
   c10::Allocator* host_ = c10::GetDefaultCPUAllocator();
 };

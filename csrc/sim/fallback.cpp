@@ -14,6 +14,7 @@
 #include "sim/kernel_call.h"
 #include "sim/op_info.h"
 #include "sim/ops.h"
+#include "sim/own_kernels.h"
 #include "sim/shapes.h"
 #include "sim/sparse.h"
 #include "sim/temporaries.h"
@@ -73,9 +74,10 @@ class Call {
     enter(kernel);
     kernel.check();
     std::vector<c10::IValue> before;
-    if (info_.flops) before.assign(stack_->end() - static_cast<ptrdiff_t>(arguments_), stack_->end());
     const bool measures = !shapes_ && Temporaries::get().measuring();
     if (shapes_ || measures) shape_ = Temporaries::shape_of(info_, arguments());
+    const bool tries = shapes_ && has_own_blocks(shape_);
+    if (info_.flops || tries) before.assign(stack_->end() - static_cast<ptrdiff_t>(arguments_), stack_->end());
     alias();
     {
       Watch watch(measures);
@@ -221,15 +223,17 @@ class Call {
       if (dtype == c10::ScalarType::Undefined) dtype = operand.sim.scalar_type();
       first = false;
     }
-    if (shapes_) take_temporaries();
+    if (shapes_) take_temporaries(before);
     const int64_t flops = info_.flops ? info_.flops(before, results()) : 0;
     kernel.finish(info_.op_class, dtype, flops, bytes);
     if (info_.waits) Machine::get().host_wait(Machine::get().tail(kernel.stream()));
   }
 
   // They live beside the results, as long as the kernel is under way.
-  void take_temporaries() {
-    const size_t bytes = Temporaries::get().bytes(shape_);
+  void take_temporaries(const std::vector<c10::IValue>& before) {
+    const std::optional<size_t> tried =
+        has_own_blocks(shape_) ? tried_bytes(info_, op_, shape_, before, results()) : std::nullopt;
+    const size_t bytes = tried ? *tried : Temporaries::get().bytes(shape_);
     if (bytes > 0) const c10::DataPtr taken = DeviceMemory::get().allocate(bytes);
   }
 

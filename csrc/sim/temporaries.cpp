@@ -1,3 +1,4 @@
+// One file: what kernels took, as rules and as it is watched, is one account.
 #include "sim/temporaries.h"
 
 #include <ATen/core/Tensor.h>
@@ -132,9 +133,7 @@ size_t sum_of(const TemporaryRule& rule, const std::vector<int64_t>& sizes) {
 
 // The blocks of a product that was not measured, by how far off those of the nearest measured one are.
 size_t blocks_like(const TemporaryRule& rule, const CallShape& call) {
-  constexpr int64_t kUnblocked = 16 * 16 * 16;  // Multiplications, of all products of a call: fewer go another way.
   const int64_t made = call.sizes[call.sizes.size() - 4] / static_cast<int64_t>(sizeof(c10::BFloat16));
-  if (made * call.product->inner <= kUnblocked) return 0;
   const int64_t blocks = blocks_of(*call.product);
   // Of measured batches nobody knows how each product lay.
   if (made != call.product->rows * call.product->columns) return whole_blocks(blocks);
@@ -236,6 +235,12 @@ std::optional<size_t> Temporaries::told(const CallShape& call) {
   return found ? std::optional(found->bytes) : std::nullopt;
 }
 
+bool Temporaries::measured_of(const CallShape& call) {
+  std::lock_guard<std::mutex> held(guard_);
+  const auto at = rules_.find(call.signature);
+  return at != rules_.end() && at->second.exact.count(call.sizes) > 0;
+}
+
 std::map<std::string, uint64_t> Temporaries::unmeasured() {
   std::lock_guard<std::mutex> held(guard_);
   return unmeasured_;
@@ -264,12 +269,22 @@ void Temporaries::reset() {
   estimated_.clear();
 }
 
-Watch::Watch(bool watches) : outer_(tls_watch) {
+Watch::Watch(bool watches, bool on_host) : outer_(tls_watch), on_host_(on_host) {
   if (watches) tls_watch = this;
 }
 Watch::~Watch() { tls_watch = outer_; }
 
+bool Watch::is_on_host() { return tls_watch && tls_watch->on_host_; }
+
+void Watch::freed_on_host(const void* address) {
+  const auto at = tls_watch->blocks_.find(address);
+  if (at == tls_watch->blocks_.end()) return;
+  tls_watch->now_ -= at->second;
+  tls_watch->blocks_.erase(at);
+}
+
 void Watch::forget_dead(const void* reborn) {
+  if (on_host_) return;
   for (auto at = blocks_.begin(); at != blocks_.end();) {
     if (at->first != reborn && DeviceMemory::find(at->first)) {
       ++at;

@@ -74,6 +74,8 @@ class Temporaries {
   size_t bytes(const CallShape& call);
   // The same for who only asks: nothing is counted, and nothing comes back where there is no rule.
   std::optional<size_t> told(const CallShape& call);
+  // Whether a call of these very sizes was measured for the table.
+  bool measured_of(const CallShape& call);
   // Calls since the last reset of which the table knew nothing, by signature.
   std::map<std::string, uint64_t> unmeasured();
   std::map<std::string, uint64_t> estimated();
@@ -98,10 +100,10 @@ class Temporaries {
   bool measuring_ = false;
 };
 
-// While it lives, it follows what kernels of this thread allocate and free.
+// While it lives, it follows what kernels of this thread allocate and free, of the device or (`on_host`) of the host.
 class Watch {
  public:
-  explicit Watch(bool watches);
+  explicit Watch(bool watches, bool on_host = false);
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -109,14 +111,17 @@ class Watch {
   size_t excess();
 
   static void allocated(const void* address, size_t bytes);
+  static bool is_on_host();
+  static void freed_on_host(const void* address);
 
  private:
-  // Blocks tell nobody that they die: before the sum grows, and at the end, those that have are left out.
+  // Blocks of the device tell nobody that they die: before the sum grows, and at the end, those that have are left out.
   void forget_dead(const void* reborn);
 
   ska::flat_hash_map<const void*, size_t> blocks_;
   size_t now_ = 0, peak_ = 0;
   Watch* outer_;
+  const bool on_host_;
 };
 
 }  // namespace sim

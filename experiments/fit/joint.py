@@ -1,4 +1,7 @@
-"""Keeping, swapping and recomputing together: the step within the budget, in bytes and in segments."""
+"""Keeping, swapping and recomputing together: a plan of a graph within the budget, in bytes and in segments.
+
+Of shapes; programs are trained under their plans (`executed.py`).
+"""
 
 from dataclasses import dataclass, field, replace
 
@@ -23,6 +26,7 @@ WHAT = "each output stays, leaves for the host or is computed again, decided tog
 REPEATED = 3
 FIRST = "greedy-joint"
 REPEATS = "replayed as one step three times: the first steps are not known as planned"
+NO_SESSION = "the plan is of the graph, operator by operator: a session, which plans a program's blocks, does no more"
 QUICK = {"greedy-swap": FIRST, "capuchin-swap": FIRST}
 """Who plans where swaps are planned in milliseconds; else `joint` does."""
 
@@ -133,11 +137,11 @@ def _told(blank: Row, trace: Trace, budget: Budget, fitting: JointPlanned | None
 def _remarks(budget: Budget, fitting: JointPlanned | None, smallest: JointPlanned) -> tuple[str, ...]:
     if fitting is None:
         shown = f"all but the least memory is of the plan that needs the fewest segments, by {smallest.solver}"
-        return (REPEATS, shown, *fragmented(allocated_peak(smallest.events), smallest.least_bytes, budget))
+        return (NO_SESSION, REPEATS, shown, *fragmented(allocated_peak(smallest.events), smallest.least_bytes, budget))
     chance = (BY_CHANCE,) if budget.bytes < fitting.least_bytes else ()
     unused = budget.bytes - fitting.budget_bytes
     share = f"the plan leaves {100 * unused / budget.bytes:.1f}% of the budget to segments that blocks do not fill"
-    return (REPEATS, *chance, *((share,) if unused > 0 else ()))
+    return (NO_SESSION, REPEATS, *chance, *((share,) if unused > 0 else ()))
 
 
 def _where(trace: Trace, step: Requests) -> Where:

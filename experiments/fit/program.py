@@ -10,6 +10,7 @@ import torch
 from experiments.commands.interrupts import until_asked
 from experiments.fit import joint, swapping
 from experiments.fit.answer import Row, Technique
+from experiments.fit.executed import executed_row
 from experiments.fit.judge import Asked, Budget, Told, row_of
 from experiments.fit.recompute import FULL, PLANNED, SELECTIVE, planned
 from experiments.fit.recording import POLICIES, Policy, Recording, memory_left_bytes, plain, record, too_large
@@ -85,8 +86,10 @@ def _row(factory: str, technique: Technique, asked: Asked, recording: Recording,
         reason = f"cannot be told: {other}, and a plan is of one step: {SESSION}"
         return Row(technique=technique, what=WHAT[technique], how=HOW, reason=reason)
     if technique in ("swap", "joint"):
-        planned_row = swapping.swap_row if technique == "swap" else joint.joint_row
-        row = planned_row(recording.trace, asked.hardware, budget, HOW, asked.solver, asked.limits)
+        if technique == "joint":
+            row = executed_row(factory, asked, recording, budget)
+        else:
+            row = swapping.swap_row(recording.trace, asked.hardware, budget, HOW, asked.solver, asked.limits)
         return _also(_of(row, recording), (*recording.remarks, *doubts(recording.trace.graph)))
     if technique == "session":
         row = session_row(factory, asked.hardware, recording, budget)

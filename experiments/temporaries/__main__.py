@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from experiments.temporaries.fit import rule_of
+from experiments.temporaries.fit import rule_of, without_tried
 from experiments.temporaries.measure import measured
 from experiments.temporaries.programs import programs
 from runtime.device.temporaries import TABLE, write_rules
@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> int:
     place = Path(arguments[0]) if arguments else TABLE
     torch.set_num_threads(1)
     calls = measured(programs())
-    rules = {signature: rule_of(found) for signature, found in calls.items()}
+    rules = {signature: without_tried(signature, rule_of(found)) for signature, found in calls.items()}
     about: dict[str, str | int] = {
         "about": ABOUT,
         "command": "python -m experiments.temporaries",

@@ -18,6 +18,11 @@ FRACTIONS = sorted({Fraction(a, b) for a in range(1, 9) for b in (1, 2, 3, 4, 8)
 
 FEW_BLOCKS = tuple(range(GRANULE_BYTES, 17 * GRANULE_BYTES, GRANULE_BYTES))
 """Buffers of a size of their own beside those that grow."""
+PRODUCTS = ("mm: BFloat16", "bmm: BFloat16")
+OTHERS, FEW = ("addmm: BFloat16", "convolution: BFloat16", "convolution_backward: BFloat16"), 6
+"""What else is tried, and how many of its largest calls are kept."""
+SMALL = 1 << 27
+"""Multiplications of products in half precision below which no call is kept: device sim tries these by itself."""
 GROWS = 4
 """Where temporaries are within this factor of a part of some size, they are taken to grow with it."""
 
@@ -54,6 +59,25 @@ def rule_of(calls: Iterable[Call]) -> Rule:
     terms = _nearest_terms(known)
     farthest = max(_error(terms, call) for call in known)
     return Rule(terms, len(known), farthest, tuple((call.sizes, call.took_bytes) for call in known))
+
+
+def without_tried(signature: str, rule: Rule) -> Rule:
+    """The rule without measured calls that are tried where they are met (csrc/sim/own_kernels.h), but large ones."""
+
+    def made(sizes: Sequence[int]) -> int:
+        *_, result, _rows, inner, _columns = sizes
+        return result // 2 * inner
+
+    exact = rule.exact
+    if exact and signature.startswith(PRODUCTS):
+        least = min(SMALL, max(made(sizes) for sizes, _ in exact))
+        exact = tuple((sizes, took) for sizes, took in exact if made(sizes) >= least)
+    elif signature.startswith(OTHERS):
+        exact = tuple(sorted(sorted(exact, key=lambda one: sum(one[0]))[-FEW:]))
+    if exact == rule.exact:
+        return rule
+    farthest = max(_error(rule.terms, Call(*one)) for one in exact)
+    return rule._replace(exact=exact, farthest_bytes=farthest)
 
 
 def _exact_terms(known: Sequence[Call]) -> tuple[Term, ...] | None:

@@ -57,8 +57,21 @@ def programs() -> dict[str, Program]:
                   for name, make in LANGUAGE.items() for width in (32, 64)}  # fmt: skip
     found |= {f"{name}, size {size}": partial(_two_steps, build(size))
               for name, build in ZOO.items() for size in MEASURED_SIZES}  # fmt: skip
-    kernels = {"products": _products, "convolution": _convolutions, "attention": _attentions, "others": _others}
+    kernels = {"products": _products, "convolution": _convolutions, "attention": _attentions, "others": _others,
+               "norms": _norms}  # fmt: skip
     return {**found, **kernels}
+
+
+def _norms(device: torch.device) -> None:
+    """Layer norms that are wider than a block of the allocator, with gradients in both layouts."""
+    for dtype in HALVES:
+        for width in (64, 192, 320):
+            norm = nn.LayerNorm(width, device=device, dtype=dtype)
+            for rows in (7, 30):
+                batch = torch.ones(rows, 3, width, device=device, dtype=dtype, requires_grad=True)
+                turned = torch.ones(3, rows, width, device=device, dtype=dtype).transpose(0, 1)
+                for gradient in (torch.ones_like(batch), turned):
+                    norm(batch).backward(gradient)
 
 
 def _ranks() -> list[Rank]:

@@ -3,22 +3,17 @@
 import math
 
 import msgspec
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.fit.joint import FIRST, JointSearch, joint_problem_of, joint_row
 from experiments.fit.joint_requests import under_joint
 from experiments.fit.judge import Budget, allocated_peak
-from experiments.fit.recording import record
 from experiments.fit.trace import Trace, graph_trace
-from experiments.hardware import read_hardware
-from experiments.models import GptShape
 from solvers.ir import Limits
 from solvers.joint.draft import Away, Draft, plan_of
 from solvers.joint.given import given_of, least_budget_bytes
 from solvers.joint.lower import lower
-from solvers.planner import build_solver, solve
 from solvers.timeline import simulate
 from solvers.timeline.segments import Requests, repeated, replay
 from tests.experiments.fit.steps import MIB, machine, two_layers
@@ -100,20 +95,3 @@ def test_a_machine_without_a_link_says_so() -> None:
     lonely = msgspec.structs.replace(machine(), links=())
     row = joint_row(graph_trace(two_layers()), lonely, Budget(40 * MIB), "by hand", "joint", QUICK)
     assert row.fits is None and row.reason is not None and "cannot be planned here" in row.reason
-
-
-@pytest.mark.usefixtures("plain_sim")
-def test_a_recorded_step_with_everything_kept_takes_what_it_took() -> None:
-    """Dropout's two results, writes in place, temporaries; planned, it takes what the plan says, within a fiftieth."""
-    hardware = read_hardware("sim-small")
-    trace = record(GptShape(layers=2, dropout=0.1), "a step", hardware, shapes_only=True).trace
-    peak = allocated_peak(trace.events)
-    problem = joint_problem_of(trace, hardware, 2 * peak)
-    kept = Draft([set() for _ in problem.ops], ())
-    step = under_joint(trace, lower(problem, plan_of(given_of(problem), kept)))
-    assert balanced(step) and peak <= allocated_peak(repeated(step, 3)) <= 1.001 * peak
-    less = msgspec.structs.replace(problem, budget_bytes=int(0.6 * peak))
-    schedule = solve(build_solver(FIRST, {}), less, QUICK).schedule
-    assert schedule is not None
-    planned = under_joint(trace, schedule)
-    assert balanced(planned) and allocated_peak(repeated(planned, 3)) <= 1.02 * less.budget_bytes

@@ -99,7 +99,8 @@ Some<T> respond(const std::optional<Some<T>>& behind, py::ssize_t k, const Some<
   if (k < 1 || microbatches < 1 || backward.size() != number ||
       (behind && behind->size() != number * microbatches * microbatches))
     throw std::invalid_argument("forwards, backwards and responses behind do not belong to " + std::to_string(number) +
-                                " stages and " + std::to_string(microbatches) + " microbatches: give each stage its own");
+                                " stages and " + std::to_string(microbatches) +
+                                " microbatches: give each stage its own");
   Some<T> response({number, microbatches, microbatches});
   replan::respond(behind ? behind->data() : nullptr, static_cast<size_t>(number), static_cast<size_t>(microbatches),
                   static_cast<size_t>(k), forward.data(), backward.data(), hop, response.mutable_data());

@@ -7,8 +7,8 @@ namespace replan {
 
 namespace {
 
-constexpr size_t kBytes = 64;  // So many bytes are added and compared together.
-constexpr size_t kSpread = 64;   // So many entries, spread over both rows, are compared before all are.
+constexpr size_t kBytes = 64;   // So many bytes are added and compared together.
+constexpr size_t kSpread = 64;  // So many entries, spread over both rows, are compared before all are.
 template <class T>
 constexpr size_t kTogether = kBytes / sizeof(T);
 template <class T>
@@ -71,8 +71,7 @@ void respond(const T* behind, size_t number, size_t m, size_t k, const T* forwar
       if (step < fill) continue;
       const size_t batch = step - fill, heard = std::min(step + 1, m);
       if (behind == nullptr)
-        for (size_t from = 0; from <= batch; ++from)
-          later<T>(free[from], ahead[batch * m + from], Lanes<T>{});
+        for (size_t from = 0; from <= batch; ++from) later<T>(free[from], ahead[batch * m + from], Lanes<T>{});
       else {
         const size_t sent = std::min(batch + k - 1, m);
         for (size_t from = 0; from < sent; ++from) back[from].fill(kNoPath<T>);

@@ -18,6 +18,7 @@
 #include "replan/filling.h"
 #include "replan/knapsack.h"
 #include "replan/pipeline.h"
+#include "replan/responses.h"
 #include "replan/transport.h"
 
 namespace py = pybind11;
@@ -88,6 +89,41 @@ std::pair<bool, std::optional<std::vector<int64_t>>> counted(const std::vector<i
   return {found == replan::Counts::Found::kNone, std::nullopt};
 }
 
+template <class T>
+using Some = py::array_t<T, py::array::c_style>;
+
+template <class T>
+Some<T> respond(const std::optional<Some<T>>& behind, py::ssize_t k, const Some<T>& forward, const Some<T>& backward,
+                py::ssize_t microbatches, T hop) {
+  const py::ssize_t number = forward.size();
+  if (k < 1 || microbatches < 1 || backward.size() != number ||
+      (behind && behind->size() != number * microbatches * microbatches))
+    throw std::invalid_argument("forwards, backwards and responses behind do not belong to " + std::to_string(number) +
+                                " stages and " + std::to_string(microbatches) +
+                                " microbatches: give each stage its own");
+  Some<T> response({number, microbatches, microbatches});
+  replan::respond(behind ? behind->data() : nullptr, static_cast<size_t>(number), static_cast<size_t>(microbatches),
+                  static_cast<size_t>(k), forward.data(), backward.data(), hop, response.mutable_data());
+  return response;
+}
+
+template <class T>
+Array undominated(const Array& groups, const Some<T>& rows, const Array& order, const std::optional<Array>& rank) {
+  if (rows.ndim() != 2 || rows.shape(1) == 0 || rows.shape(0) != groups.size() || order.size() != groups.size() ||
+      (rank && rank->size() != groups.size()))
+    throw std::invalid_argument("rows, order and ranks do not belong to " + std::to_string(groups.size()) +
+                                " groups: give one of each for each");
+  return arrayed(replan::undominated(groups.data(), rows.data(), static_cast<size_t>(rows.shape(1)),
+                                     rank ? rank->data() : nullptr, listed(order)));
+}
+
+template <class T>
+void of_responses(py::module_& module) {
+  module.def("respond", &respond<T>, "behind"_a.noconvert(), "k"_a, "forward"_a.noconvert(), "backward"_a.noconvert(),
+             "microbatches"_a, "hop"_a);
+  module.def("undominated", &undominated<T>, "groups"_a, "rows"_a.noconvert(), "order"_a, "rank"_a = py::none());
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_filling, module) {
@@ -112,6 +148,8 @@ PYBIND11_MODULE(_filling, module) {
       },
       "forward"_a, "backward"_a, "microbatches"_a, "hop"_a);
   module.def("counted", &counted, "worth"_a, "least"_a, "costs"_a, "most"_a, "steps"_a);
+  of_responses<int32_t>(module);
+  of_responses<int64_t>(module);
   module.def("transported", &transported, "cost"_a, "supply"_a, "demand"_a);
   module.def(
       "prices",

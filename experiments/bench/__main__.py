@@ -51,11 +51,19 @@ FILE = click.Path(path_type=Path)
     default=60,
     help="Rounds of the sections records, matching, tracing, tape.",
 )
+@click.option("--seeds", type=click.IntRange(0), nargs=2, help="The first and the last cluster of the section deep.")
 @click.option("--json", "out", type=FILE, help="Write the figures to this file, too.")
-def bench(only: tuple[str, ...], instance: Path, graph: tuple[Path, ...], out: Path | None, **settings: float) -> int:
+def bench(
+    only: tuple[str, ...],
+    instance: Path,
+    graph: tuple[Path, ...],
+    seeds: tuple[int, int] | None,
+    out: Path | None,
+    **settings: float,
+) -> int:
     """Measure solvers and hooks; ratios are of figures of this same run, or to a goal where one is named."""
     place = None if out is None else writable(out, "--json", inputs=(instance, *graph))
-    figures = [figure for section in only or SECTIONS for figure in _section(section, instance, graph, settings)]
+    figures = [figure for section in only or SECTIONS for figure in _section(section, instance, graph, seeds, settings)]
     if place is not None:
         write_json(place, {"machine": machine(), "figures": [asdict(figure) for figure in figures]})
     title = ", ".join(f"{name} {value}" for name, value in machine().items())
@@ -63,7 +71,9 @@ def bench(only: tuple[str, ...], instance: Path, graph: tuple[Path, ...], out: P
     return 0
 
 
-def _section(section: str, instance: Path, graph: tuple[Path, ...], settings: dict[str, float]) -> list[Figure]:
+def _section(
+    section: str, instance: Path, graph: tuple[Path, ...], seeds: tuple[int, int] | None, settings: dict[str, float]
+) -> list[Figure]:
     """Each section imports only what it measures."""
     if section == "swap":
         from experiments.bench.swap import swap_figures
@@ -93,7 +103,7 @@ def _section(section: str, instance: Path, graph: tuple[Path, ...], settings: di
     if section == "deep":
         from experiments.bench.deep import deep_figures
 
-        return deep_figures()
+        return deep_figures() if seeds is None else deep_figures(range(seeds[0], seeds[1] + 1))
     if section == "layout":
         from experiments.bench.layout import layout_figures
 

@@ -81,7 +81,10 @@ def deep_figures(seeds: Sequence[int] = SEEDS) -> list[Figure]:
     proven = sum(one.step_proven for one in some)
     optimal = sum(one.answer.status is Status.OPTIMAL for one in some)
     gap = max(one.answer.gap or 0 for one in some)
-    proofs = f"steps proven: {proven}, whole objectives: {optimal}, gap ≤ {gap:.1e}"
+    left = ", ".join(str(one.seed) for one in found if one.answer.status is Status.FEASIBLE)
+    proofs = f"steps proven: {proven}, whole objectives: {optimal}, gap ≤ {gap:.1e}" + (
+        f", open: {left}" if left else ""
+    )
     about = f"seed {slowest.seed}, of the processor; {proofs}"
     apart = f"seed {quickest.seed}; median {median(times):.3g} ms; {len(found) - len(some)} more have no plan"
     return [

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from solvers.replan.estimate.rounds import IntArray
 
+Responses = NDArray[np.int64] | NDArray[np.int32]
+
 class Filling:
     """`bounds.Paths` of one shape of pipeline, stage by stage; all numbers have 64 bits here.
 
@@ -46,6 +48,14 @@ def counted(
     worth: list[int], least: int, costs: list[list[int]], most: list[int], steps: int
 ) -> tuple[bool, list[int] | None]:
     """As `counts.counted_in_python`, step by step."""
+
+def respond(
+    behind: Responses | None, k: int, forward: Responses, backward: Responses, microbatches: int, hop: int
+) -> Responses:
+    """As `responses._respond`."""
+
+def undominated(groups: IntArray, rows: Responses, order: IntArray, rank: IntArray | None = None) -> IntArray:
+    """As `responses.undominated`, of rows [number, entries] and the order in which they are looked at."""
 
 def most_within(forward: list[int], backward: list[int], most: int, hop: int, limit: int) -> int:
     """The most microbatches, up to `most`, that a pipeline of such stages ends within the limit."""

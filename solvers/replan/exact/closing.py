@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solvers.replan.exact.bounds import IntArray
-from solvers.replan.exact.counts import STEPS, STEPS_A_US, combined, counted, undominated
+from solvers.replan.exact.counts import STEPS, STEPS_A_US, undominated, whole_numbers
 from solvers.replan.exact.market import NEVER
 from solvers.replan.exact.prices import UNIT, Layers, Pricing, Program, Splits, Whole
 
@@ -20,7 +20,7 @@ _COMBINED_US = 2_000
 """About what a row that others imply takes."""
 _PRICED, _SHAPES = 3000, 2000
 """Shapes priced, and shapes of use then: with more the load stays open."""
-_CUTS, _ROUNDS = 12, 6
+_CUTS, _ROUNDS = 12, 16
 """How often prices are asked for, and how often new splits are, each time."""
 _NEARBY, _APART = 12, 0.3
 """So many prices nearby are asked for splits of whole pipelines, up to this part larger."""
@@ -91,10 +91,7 @@ class _Closing:
         shapes = [self.shapes[number] for number in useful]
         rows, worth = [[row[number] for number in useful] for row in rows], [count for _, count in shapes]
         self.effort.spend(_COMBINED_US)
-        if implied := combined(worth, rows, most):
-            rows.append(implied[0])
-            most.append(implied[1])
-        none, numbers = counted(worth, self.least, rows, most)
+        none, numbers = whole_numbers(worth, self.least, rows, most)
         self.effort.spend(0 if none or numbers else STEPS // STEPS_A_US)
         return none, {shape: number for shape, number in zip(shapes, numbers or (), strict=False) if number}
 
@@ -116,12 +113,12 @@ class _Closing:
             if len(some) > _PRICED or not some:
                 return False
             new = [shape for shape in some if shape not in price]
-            for shape, (cost, split) in zip(new, splits.cheapest(new), strict=True):
+            for shape, (cost, split) in splits.cheapest_of_many(new).items():
                 price[shape] = cost
                 if self.effort.over():
                     return False
-                if cost < NEVER:
-                    price[shape], found[shape] = pricing.told(splits, shape, cost, split())
+                if split is not None:
+                    price[shape], found[shape] = pricing.told(splits, shape, cost, split)
             if sum(price[shape] - shape[1] * each <= spare for shape in some) > _SHAPES:
                 return False
             each = min(each, *(price[shape] // shape[1] for shape in some))
@@ -231,12 +228,11 @@ class _Closing:
 
     def _learn(self, nodes: IntArray, sent: IntArray, told: dict[Shape, int]) -> None:
         """What all shapes cost at these prices, of some `told` already."""
-        splits: Splits = self.pricing.priced(nodes, sent)
-        row = list[int]()
-        for shape, (price, split) in zip(self.shapes, splits.cheapest(self.shapes), strict=True):
+        row, found = list[int](), self.pricing.priced(nodes, sent).cheapest_of_many(self.shapes)
+        for shape in self.shapes:
+            price, split = found[shape]
             row.append(max(price, told.get(shape, 0)))
-            if price < NEVER:
-                self.known[shape][split()] = None
+            self.known[shape] |= {} if split is None else {split: None}
         self.most.append(self.market.worth(nodes, sent, self.load))
         self.costs.append([min(price, self.most[-1] + 1) for price in row])
 

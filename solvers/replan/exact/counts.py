@@ -15,8 +15,10 @@ _LARGEST = 2**62
 """Products from this on do not fit 64 bits."""
 _EXACT, _BITS = 80, 44
 """Bits behind the point of prices of rows, and those that the limit of their sum has at most."""
-STEPS_A_US = 10
+STEPS_A_US = 25
 """So many of them in about a microsecond."""
+_NUMBERS = 4
+"""Where a search breaks off, up to so many numbers of pipelines are asked one by one."""
 
 
 def counted(
@@ -48,6 +50,70 @@ def combined(worth: Sequence[int], costs: Sequence[Sequence[int]], most: Sequenc
     total = sum(price * limit for price, limit in zip(prices, most, strict=True))
     shift = max(0, total.bit_length() - _BITS)
     return [cost >> shift for cost in row], total >> shift
+
+
+def between(
+    worth: Sequence[int], least: int, costs: Sequence[Sequence[int]], most: Sequence[int]
+) -> tuple[int, int] | None:
+    """How many pipelines y ≥ 0, fractions too, are in all at least and at most; None: not known, or none keep to all.
+
+    A sum of all conditions, each at its price, in which every pipeline counts 1 or more (or 1 or less) says so.
+    """
+    limits = np.maximum(np.array(most, dtype=np.float64), 1)
+    rows = csr_array(np.vstack([np.array(costs) / limits[:, None], -np.array(worth)[None] / max(1, least)]))
+    ends = list[int]()
+    for sign in (-1, 1):
+        found = glop.most(np.full(len(worth), float(sign)), rows, np.append(most / limits, -min(1, least)))
+        if found is None:
+            return None
+        *prices, each = (int(ldexp(max(0.0, one), _EXACT)) for one in found.prices / np.append(limits, max(1, least)))
+        sums = [
+            sum(price * cost for price, cost in zip(prices, some, strict=True)) - each * one
+            for one, *some in zip(worth, *costs, strict=True)
+        ]
+        total = sum(price * limit for price, limit in zip(prices, most, strict=True)) - each * least
+        counts = min(sums) if sign > 0 else -min(sums)  # of a pipeline at least, or at most where sums are less
+        if counts <= 0:
+            return None
+        ends.append(total // counts if sign > 0 else -(total // counts))
+    return ends[0], ends[1]
+
+
+def whole_numbers(
+    worth: Sequence[int], least: int, costs: Sequence[Sequence[int]], most: Sequence[int]
+) -> tuple[bool, list[int] | None]:
+    """As `counted`, with rows that these imply: how many pipelines there are, and what all say together."""
+    ends = between(worth, least, costs, most)
+    if ends is not None and ends[0] > ends[1]:
+        return True, None
+    rows, limits = [*costs], [*most]
+    if ends is not None:
+        rows, limits = [*rows, [1] * len(worth)], [*limits, ends[1]]
+    if implied := combined(worth, rows, limits):
+        rows, limits = [*rows, implied[0]], [*limits, implied[1]]
+    none, numbers = counted(worth, least, rows, limits)
+    if none or numbers or ends is None or ends[1] - ends[0] >= _NUMBERS:
+        return none, numbers
+    return all(_none_of(number, worth, least, costs, most) for number in range(ends[0], ends[1] + 1)), None
+
+
+def _none_of(
+    number: int, worth: Sequence[int], least: int, costs: Sequence[Sequence[int]], most: Sequence[int]
+) -> bool:
+    """Whether it is proven that no `number` pipelines keep to all: what each has at least is taken off first."""
+    fewest, cheapest = min(worth), [min(row) for row in costs]
+    kept = [kind for kind, one in enumerate(worth) if one > fewest]
+    some, left = [worth[kind] - fewest for kind in kept], least - number * fewest
+    rows = [[row[kind] - one for kind in kept] for row, one in zip(costs, cheapest, strict=True)]
+    limits = [limit - number * one for limit, one in zip(most, cheapest, strict=True)]
+    if min(limits) < 0 or (left > 0 and not kept):
+        return True
+    if left <= 0:
+        return False
+    rows, limits = [*rows, [1] * len(kept)], [*limits, number]
+    if implied := combined(some, rows, limits):
+        rows, limits = [*rows, implied[0]], [*limits, implied[1]]
+    return counted(some, left, rows, limits) == (True, None)
 
 
 def undominated(worth: Sequence[int], costs: Sequence[Sequence[int]]) -> list[int]:

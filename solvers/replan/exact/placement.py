@@ -30,9 +30,8 @@ _DEAR = 2**61
 """More than any split costs."""
 _WIDE, _ASKED = 0.5, 0.75
 """Shares of the effort: for searches that keep more than `WITNESSES`, and for any."""
-_LEVEL, _CUBES, _PASSES = 900, 800, 250
-"""What comparing responses costs, in microseconds; entries of responses times microbatches, and microbatches of stages,
-in one."""
+_LEVEL, _ENTRIES, _PASSES = 120, 100, 250
+"""What comparing responses costs, in microseconds; entries of responses, and microbatches of stages, in one."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +215,7 @@ class _Search:
     ) -> None:
         depth, microbatches = shape
         self.stop, self.effort, self.priced = stop, effort or Effort(), priced
-        self.effort.spend(depth * limits.problem.layers // (6 if priced is None else 4))
+        self.effort.spend(depth * limits.problem.layers // (9 if priced is None else 5))
         self.limits, self.depth, self.microbatches, self.limit_us = limits, depth, microbatches, limit_us
         self.comparable = microbatches <= largest
         layers = limits.problem.layers
@@ -237,13 +236,14 @@ class _Search:
 
     def _needs(self, layers: int) -> list[int]:
         """For k = 1…P: the fewest layers that the last k stages must hold for the stages before to hold the rest."""
-        needs = [layers] * self.depth
-        fewest = self.fewest.tolist()
-        reached = np.arange(layers + 1, dtype=np.int64)
+        after = np.minimum(np.maximum(np.arange(layers + 1) + self.most, 0), layers)
+        reached = np.full((self.depth, layers + 1), layers)
+        reached[-1] = np.arange(layers + 1)
         for k in range(self.depth - 1, 0, -1):
-            reached = reached[np.clip(np.arange(layers + 1) + self.most[k], 0, layers)]
-            enough = reached >= layers
-            needs[k - 1] = max(fewest[k], int(enough.argmax()) if enough.any() else layers + 1)
+            np.take(reached[k], after[k], out=reached[k - 1])
+        enough = reached >= layers
+        least = np.where(enough.any(axis=1), enough.argmax(axis=1), layers + 1)
+        needs: list[int] = [*np.maximum(self.fewest[1:-1], least[:-1]).tolist(), layers]
         return needs
 
     def _open(self, movable: npt.NDArray[np.bool_]) -> list[npt.NDArray[np.bool_]]:
@@ -309,7 +309,7 @@ class _Search:
         if self.comparable and len(rows) * self.microbatches**2 <= _CELLS:
             behind = None if state.responses is None else state.responses[rows]
             if k == 1 or behind is not None:
-                self.effort.spend(_LEVEL + len(rows) * self.microbatches**3 // _CUBES)
+                self.effort.spend(_LEVEL + len(rows) * self.microbatches**2 // _ENTRIES)
                 return self._compared(_Partial(layers, held, held, self._responses(behind, own, k), price), k)
         if len(rows) <= _FEW and k < self.depth:
             return _Partial(layers, held, np.zeros_like(held), None, price)

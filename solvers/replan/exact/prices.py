@@ -22,7 +22,7 @@ from solvers.engines import glop
 from solvers.replan.exact.bounds import FILLING, IntArray, StageLimits
 from solvers.replan.exact.counts import counted
 from solvers.replan.exact.market import NEVER, Market, Pattern
-from solvers.replan.exact.placement import Priced, cheap_split
+from solvers.replan.exact.placement import LARGEST, Priced, cheap_split
 from solvers.replan.progress import Effort, Stop
 from solvers.replan.transfer.owners import Interval, intervals
 from solvers.replan.transfer.transportation import transport
@@ -37,8 +37,8 @@ _ASKED = 0.15
 """Share of the effort that one question may take; the round in which it is spent is the last."""
 _NEAREST, _DEPTHS = 8, 12
 """Splits that whole pipelines are made of; depths whose cheapest split may be one of them."""
-_KEPT = 100
-"""Partial splits kept where a cheap one that ends in time is sought."""
+_KEPT = {True: 100, False: 1000}
+"""Partial splits kept where a cheap one that ends in time is sought: fewer where their responses are compared."""
 _SOONER = 1000, 300, 100
 """Parts of the limit by which splits are asked to end sooner, one after the other."""
 _MORE = 24
@@ -61,7 +61,7 @@ _BEGIN_US, _CELLS_ON_HOSTS_A_US = 4_000, 60
 """About what each program takes where hosts matter, and how many of its rows times columns a microsecond."""
 _PLACED = 4
 """So many times what a program takes its whole nodes take."""
-_CELLS_A_US = 60
+_CELLS_A_US = 80
 """Stages times layers of which a cheapest split is found in about a microsecond."""
 _STAGES_A_US = 80
 """So many stages on kinds of nodes are priced in about a microsecond."""
@@ -139,6 +139,31 @@ class Splits:
         some = max(1, _TOGETHER // (len(self._before) * (self.widest + 1)))
         for start in range(0, len(shapes), some):
             yield from self._cheapest(shapes[start : start + some])
+
+    def cheapest_of_many(self, shapes: Sequence[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, Layers | None]]:
+        """The same of all these, few of which are asked: with more microbatches no split of a depth is cheaper.
+
+        What costs the same with few and with many microbatches costs as much with any number between.
+        """
+        found, counts = dict[tuple[int, int], tuple[int, Layers | None]](), dict[int, list[int]]()
+        for depth, count in sorted(set(shapes)):
+            counts.setdefault(depth, []).append(count)
+        spans = list(counts.items())
+        while spans:
+            ends = {(depth, some[end]): None for depth, some in spans for end in (0, -1)}
+            asked = [shape for shape in ends if shape not in found]
+            for shape, (price, split) in zip(asked, self.cheapest(asked), strict=True):
+                found[shape] = price, split() if price < NEVER else None
+            halves = list[tuple[int, list[int]]]()
+            for depth, some in spans:
+                last = found[depth, some[-1]]
+                if found[depth, some[0]][0] == last[0]:
+                    found |= {(depth, count): last for count in some[1:-1]}
+                elif len(some) > 2:
+                    middle = len(some) // 2
+                    halves += [(depth, some[: middle + 1]), (depth, some[middle:])]
+            spans = halves
+        return found
 
     def _native_cheapest(self, shape: tuple[int, int]) -> tuple[int, Callable[[], Layers]]:
         """The same of one by the native extension."""
@@ -379,7 +404,8 @@ class Pricing:
             if price <= most and self.counted(sooner()) >= shape[1]:
                 return sooner(), False
         priced, limit_us = Priced(splits.prices, most), self.within.limit_us
-        return cheap_split(self.within.limits, shape, limit_us, priced, _KEPT, self._over, self.effort)
+        keep = _KEPT[shape[1] <= LARGEST]
+        return cheap_split(self.within.limits, shape, limit_us, priced, keep, self._over, self.effort)
 
     def _solved(self) -> tuple[Mixture, IntArray, IntArray]:
         """The most microbatches of mixtures of the pool, and the prices of nodes and of sent layers."""
@@ -492,7 +518,7 @@ class Program:
 
         `kinds`: of each shape its kind, whose shapes may be mixed.
         """
-        effort.spend(self.about_us)
+        effort.spend(self.about_us * 2 // 3)
         rows, columns = self.matrix.shape
         some = [kind for kind, number in enumerate(numbers) if number]
         row_of = {kind: rows + row for row, kind in enumerate(some)}

@@ -7,7 +7,7 @@ backward j. Whatever stands in front, smaller responses never make a pipeline sl
 import numpy as np
 import numpy.typing as npt
 
-from solvers.replan.exact.bounds import IntArray
+from solvers.replan.exact.bounds import FILLING, IntArray
 from solvers.replan.progress import Stop, never
 
 _NEVER = {np.dtype(np.int64): -(2**60), np.dtype(np.int32): -(2**29)}
@@ -47,7 +47,10 @@ def respond(
     for start in range(0, len(forward), portion):
         some = slice(start, start + portion)
         before = None if behind is None else behind[some]
-        _respond(before, k, forward[some], backward[some], hop_us, stop, response[some])
+        if FILLING is None:
+            _respond(before, k, forward[some], backward[some], hop_us, stop, response[some])
+        elif not stop():
+            response[some] = FILLING.respond(before, k, forward[some], backward[some], m, hop_us)
     return response
 
 
@@ -97,11 +100,14 @@ def undominated(
     Some of them only where the search has to stop.
     """
     flat = responses.reshape(len(responses), -1)
+    weight = np.maximum(flat, 0).sum(axis=1) + (0 if rank is None else rank)
+    order = np.lexsort((weight, groups))
+    if FILLING is not None:
+        found: IntArray = FILLING.undominated(groups, flat, order, rank)
+        return found
     if rank is not None:
         flat = np.column_stack([flat, rank.astype(flat.dtype)])
-    weight = np.maximum(flat, 0).sum(axis=1)
     few = np.ascontiguousarray(flat[:, np.linspace(0, flat.shape[1] - 1, _SOME).astype(np.intp)])
-    order = np.lexsort((weight, groups))
     kept: list[int] = []
     for alike in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
         rows, alive = few[alike], np.ones(len(alike), dtype=np.bool_)

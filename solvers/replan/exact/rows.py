@@ -18,7 +18,7 @@ _ROWS = 8
 
 _VAIN, _NEAR = 3, 2**10
 """So often a question may stay unanswered; then none is asked within limits this close (reciprocal) to those."""
-_RELAXED_US, _LEARNED_US, _ROW_US = 45, 100, 90
+_RELAXED_US, _LEARNED_US, _ROW_US = 30, 60, 40
 """About what a question to the relaxation, splits that are noted, and the times of each of them take."""
 _LATER = 2**14
 """Reciprocal of a relative margin: what is excluded within a limit is also tested this little above it."""

@@ -12,8 +12,8 @@ from solvers.replan.progress import Stop
 
 _HALVINGS = 10
 """Bisection steps for the bound where the search was not finished."""
-_KNAPSACK_US = 40
-"""About what a knapsack over depths takes."""
+_KNAPSACK_US, _TIGHTENED_US = 40, 55
+"""About what a knapsack over depths takes, and what choosing a depth to tighten does."""
 NEVER_US = 2**61
 """The bound where no pipelines exist at all."""
 
@@ -139,7 +139,7 @@ class StepSearch:
         """
         rows = self.rows
         while not stop():
-            rows.effort.spend(2 * _KNAPSACK_US)
+            rows.effort.spend(_TIGHTENED_US)
             loose = self._useful(possible).keys() - tight
             if not loose:
                 return False

@@ -30,9 +30,9 @@ _PROMISING = 3
 """Number of most promising depths that are examined before all others."""
 _PASS_BY_PASS = 1024
 """Up to so many microbatches the native extension goes through every pass."""
-_DEPTH_US = 80
+_DEPTH_US = 50
 """About what the pipelines of each depth take that are sought under one limit on the fullest stage."""
-_PASSES_A_US = 11
+_PASSES_A_US = 14
 """Stages times microbatches that the most microbatches of a split are found for in a microsecond."""
 _MISSES = 2
 """So many limits on the fullest stage one after the other may allow nothing better at a first look."""

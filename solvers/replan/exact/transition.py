@@ -86,6 +86,8 @@ class _Search:
         self.placed = set[tuple[int, tuple[tuple[int, ...], ...]]]()
         self.cleared = 0  # no plan whose busiest node has a smaller load is better than the best
         self.splits, self.doubted = dict[tuple[int, ...], None](), set[tuple[int, int, int]]()
+        self.pools = dict[tuple[int, int], list[tuple[int, ...]]]()
+        """By limit on the fullest stage and load, the splits that prices came from last."""
         steps.effort.spend(_BEGIN_US)
         self.best, self.known = Replanned(progress.incumbent_us), dict[tuple[tuple[int, ...], ...], Restored]()
         self.least, self.enough_us = 0, Fraction(self.interval_us)
@@ -233,7 +235,7 @@ class _Search:
                 if left and self.best.objective_us == objective:
                     continue
             else:
-                left = self._kept(left, least_step_us)
+                left = self._kept(left, least_step_us, wholes=not low < middle < unsure or not self._ample(left))
             if not left:
                 low = middle + 1
                 tried, unsure = max(tried, low), max(unsure, low)
@@ -257,6 +259,11 @@ class _Search:
         """Whether fractions of pipelines count so much more than is needed that a smaller load may do."""
         counted = max((mixture.counted for _, mixture in left), default=0.0)
         return not self._hosts and counted >= _ROOMY * self.problem.microbatches
+
+    def _ample(self, left: Sequence[tuple[Pricing, Mixture]]) -> bool:
+        """Whether fractions count a whole pipeline more than is needed: whole numbers hardly exclude such a load."""
+        few = (mixture.counted - max(most for _, most in mixture.splits) for _, mixture in left if mixture.splits)
+        return max(few, default=0.0) >= self.problem.microbatches
 
     def _raised(self, loads: Sequence[int], least_step_us: int, bound: int) -> int:
         """The bound once prices have excluded slower steps with these loads as well, objectives bisected."""
@@ -291,15 +298,17 @@ class _Search:
                     pricing.settled()
                     self._mixed(pricing, least_step_us, ())
 
-    def _kept(self, left: list[tuple[Pricing, Mixture]], least_step_us: int) -> list[tuple[Pricing, Mixture]]:
+    def _kept(
+        self, left: list[tuple[Pricing, Mixture]], least_step_us: int, *, wholes: bool = True
+    ) -> list[tuple[Pricing, Mixture]]:
         """What is left once whole pipelines were sought; where none are better, once these are told apart.
 
-        Splits then count what they do, and pipelines of each shape are counted in whole numbers.
+        Splits then count what they do, and pipelines of each shape are counted in whole numbers (`wholes`).
         """
         objective, kept = self.best.objective_us, list[tuple[Pricing, Mixture]]()
         self._tried(left, least_step_us)
         for pricing, mixture in left:
-            if self._over() or self.best.objective_us != objective:
+            if not wholes or self._over() or self.best.objective_us != objective:
                 kept.append((pricing, mixture))
             elif (refined := pricing.refined(mixture)) is None:
                 continue
@@ -354,7 +363,7 @@ class _Search:
         for some in within:
             known = [
                 (layers, most)
-                for layers in self.splits
+                for layers in self.splits | dict.fromkeys(self.pools.get((some.limits.fullest, load), ()))
                 if len(layers) in some.possible
                 and max(layers) <= some.limits.fullest
                 and (most := self.steps.most_within(layers, some.limit_us)) > 0
@@ -362,6 +371,7 @@ class _Search:
             counted = partial(self.steps.most_within, limit_us=some.limit_us)
             pricing = Pricing(market, load, some, self.steps.stop, self.steps.effort, counted)
             mixture = pricing.excluded(known)
+            self.pools[some.limits.fullest, load] = [layers for layers, _ in pricing.pool]
             self.splits |= dict.fromkeys(layers for layers, _ in (mixture.splits if mixture else ()))
             mixtures += [] if mixture is None else [(pricing, mixture)]
         return mixtures

@@ -44,7 +44,7 @@ def test_the_slowest_stands_beside_the_quickest(monkeypatch: pytest.MonkeyPatch)
     slowest, quickest = deep_figures([1, 2, 3, 4])
     assert slowest.name == "exact-replan, 3 random clusters of 33 to 64 stages: slowest"
     assert (slowest.value, slowest.ratio, slowest.ratio_to) == (800, 0.8, "goal of 1000 ms")
-    assert slowest.how == "seed 1, of the processor; steps proven: 2, whole objectives: 2, gap ≤ 1.0e-02"
+    assert slowest.how == "seed 1, of the processor; steps proven: 2, whole objectives: 2, gap ≤ 1.0e-02, open: 1"
     assert (quickest.value, quickest.ratio, quickest.ratio_to) == (200, 4, "for the slowest")
     assert quickest.how == "seed 4; median 300 ms; 1 more have no plan"
     assert deep_figures([2])[0].value is None

@@ -68,6 +68,11 @@ def test_every_section_runs_once_in_order_with_what_the_help_promises(asked: Ask
     assert tuple(FUNCTIONS) == SECTIONS
 
 
+def test_clusters_of_the_section_deep_are_chosen_by_seed(asked: Asked) -> None:
+    assert call("--only", "deep", "--seeds", 7, 9).code == 0
+    assert asked == [("deep", (range(7, 10),))]
+
+
 def test_each_setting_reaches_the_sections_that_it_is_for(asked: Asked, tmp_path: Path) -> None:
     mine, first, second = tmp_path / "mine.json", tmp_path / "1.json", tmp_path / "2.json"
     flags = ("--time-limit", 3, "--threads", 4, "--graph-time-limit", 7, "--graph-threads", 5, "--runs", 2)

@@ -5,8 +5,9 @@ import random
 
 import pytest
 
+from solvers.replan.exact import counts
 from solvers.replan.exact.bounds import FILLING
-from solvers.replan.exact.counts import combined, counted, counted_in_python, undominated
+from solvers.replan.exact.counts import between, combined, counted, counted_in_python, undominated, whole_numbers
 
 NATIVE = pytest.mark.skipif(FILLING is None, reason="the native extension was not built: run make build")
 
@@ -57,6 +58,51 @@ def test_kinds_that_others_replace_are_not_needed() -> None:
         assert counted_in_python(*some, 10**6)[0] == counted_in_python(worth, least, costs, most, 10**6)[0], seed
         fewer += len(kept) < len(worth)
     assert fewer > 50 and undominated([2, 2], [[3, 3]]) == [0], "of equal ones the first is kept"
+
+
+def test_how_many_there_are_lies_between_both_ends() -> None:
+    narrow = known = 0
+    for seed in range(300):
+        worth, least, costs, most = _case(seed)
+        if len(worth) > 3:
+            continue
+        ends = between(worth, least, costs, most)
+        none, numbers = whole_numbers(worth, least, costs, most)
+        every = list(itertools.product(*(range(-(-least // one) + 1) for one in worth)))
+        some = [sum(one) for one in every if _paid(one, worth, least, costs, most)]
+        assert not none or (numbers is None) == (not some), seed
+        assert numbers is None or _paid(numbers, worth, least, costs, most), seed
+        if ends is not None:
+            assert all(ends[0] <= one <= ends[1] for one in some), seed
+            narrow += ends[0] > 1
+        known += none
+    assert narrow > 30 and known > 150, (narrow, known)
+
+
+def test_so_many_are_excluded_only_where_there_are_none() -> None:
+    excluded = 0
+    for seed in range(300):
+        worth, least, costs, most = _case(seed)
+        if len(worth) > 3:
+            continue
+        every = itertools.product(*(range(-(-least // one) + 1) for one in worth))
+        some = {sum(one) for one in every if _paid(one, worth, least, costs, most)}
+        for number in range(12):
+            none = counts._none_of(number, worth, least, costs, most)
+            assert not (none and number in some), (seed, number)
+            excluded += none and bool(some)
+    assert excluded > 100
+
+
+def test_a_search_that_breaks_off_is_decided_by_how_many_there_are() -> None:
+    """Prices of a cluster of 1,137 nodes allow 116.1 to 116.7 pipelines."""
+    worth = [76, 66, 70, 74, 36, 43, 50, 57, 64, 33, 40, 47, 54, 61]
+    depths = [21, 18, 19, 20, 9, 11, 13, 15, 17, 8, 10, 12, 14, 16]
+    first = [1317011456, 1140850688, 1199570944, 1258291200, 612368384, 729808896, 847249408, 964689920, 1082130432]
+    first += [553648128, 671088640, 788529152, 905969664, 1023410176]
+    costs, most = [first, [653881238] * 14, depths], [76551640412, 76286144460, 1137]
+    assert counted(worth, 4560, costs, most) == (False, None)
+    assert whole_numbers(worth, 4560, costs, most) == (True, None)
 
 
 def _paid(numbers: object, worth: list[int], least: int, costs: list[list[int]], most: list[int]) -> bool:

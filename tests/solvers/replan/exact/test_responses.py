@@ -3,8 +3,11 @@
 import random
 
 import numpy as np
+import pytest
 
 from solvers.check.replan.judge import pipeline_us
+from solvers.replan.exact import responses as module
+from solvers.replan.exact.bounds import FILLING
 from solvers.replan.exact.responses import narrowest, respond, undominated
 from tests.solvers.replan.exact.problems import random_problem
 
@@ -47,3 +50,23 @@ def test_responses_of_32_bits_are_those_of_64() -> None:
             assert (narrow.dtype.itemsize, wide.dtype.itemsize) == (4, 8)
             assert (narrow[:, heard] == wide[:, heard]).all()
             assert (narrow[:, ~heard] < 0).all() and (wide[:, ~heard] < 0).all()
+
+
+@pytest.mark.skipif(FILLING is None, reason="the native extension was not built: run make build")
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_the_native_extension_says_the_same(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, native = np.random.default_rng(5), FILLING
+    for m, number in ((1, 5), (2, 40), (7, 33), (13, 90)):
+        behind = None
+        for k in range(1, 18):
+            forward, backward = source.integers(0, 30, (2, number)).astype(kind)
+            groups, rank = np.sort(source.integers(0, 4, number)), source.integers(0, 3, number) if k % 2 else None
+            found = list[tuple[np.ndarray, np.ndarray]]()
+            for some in (native, None):
+                monkeypatch.setattr(module, "FILLING", some)
+                response = respond(behind, k, forward, backward, m, 17)
+                found.append((response, undominated(groups, response, rank=rank)))
+            (one, kept), (other, others) = found
+            assert one.dtype == other.dtype == kind and (one == other).all()
+            assert kept.tolist() == others.tolist()
+            behind = one

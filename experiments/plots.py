@@ -56,6 +56,8 @@ TITLE_WIDTH = 96
 WIDTH, LINES = 118, 2
 """Letters of a line, and lines of a sentence, in a legend."""
 PLACES, DECIMALS = re.compile(r'\b[dxy]="[^"]*"|translate\([^)]*\)'), re.compile(r"-?\d+\.\d{3,}")
+PATH = re.compile(r'\bd="[^"]*"')
+SPACES, BOX = re.compile(r"\s*([MLQCHVz])\s*"), re.compile(r"M(\S+) (\S+)L\1 (\S+)L(\S+) \3L\4 \2z")
 """Where an SVG tells places, and those with more decimals than anyone sees."""
 
 
@@ -149,8 +151,9 @@ def svg_text(figure: Figure) -> str:
 
 
 def rounded(svg: str) -> str:
-    """Paths and places in points with two decimals at most."""
-    return PLACES.sub(lambda places: DECIMALS.sub(lambda one: f"{float(one[0]):.2f}", places[0]), svg)
+    """Paths and places in points with two decimals at most; paths without spaces around commands, boxes by corners."""
+    short = PLACES.sub(lambda places: DECIMALS.sub(lambda one: f"{float(one[0]):.2f}", places[0]), svg)
+    return PATH.sub(lambda path: BOX.sub(r"M\1 \2V\3H\4V\2z", SPACES.sub(r"\1", path[0])), short)
 
 
 def png_bytes(figure: Figure) -> bytes:

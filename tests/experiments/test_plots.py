@@ -11,6 +11,7 @@ from experiments.plots import (
     loss_figure,
     memory_figure,
     png_bytes,
+    rounded,
     svg_text,
     sweep_figure,
 )
@@ -36,6 +37,11 @@ def test_svg_and_png_are_the_same_bytes_each_time(name: str) -> None:
     svg, same = svg_text(first), svg_text(second)  # drawing a PNG before must not change the SVG
     assert svg == same
     assert "<dc:date>" not in svg
+
+
+def test_pictures_say_boxes_by_their_corners() -> None:
+    path = '<path d="M 1.5 2\nL 1.5 7.123\nL 4 7.123\nL 4 2\nz\nM 0 0\nL 1 1\n" x="5.6789"/>'
+    assert rounded(path) == '<path d="M1.5 2V7.12H4V2zM0 0L1 1" x="5.68"/>'
 
 
 def test_every_picture_names_its_axes() -> None:

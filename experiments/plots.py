@@ -57,7 +57,7 @@ WIDTH, LINES = 118, 2
 """Letters of a line, and lines of a sentence, in a legend."""
 PLACES, DECIMALS = re.compile(r'\b[dxy]="[^"]*"|translate\([^)]*\)'), re.compile(r"-?\d+\.\d{3,}")
 PATH = re.compile(r'\bd="[^"]*"')
-SPACES, BOX = re.compile(r"\s*([MLQCHVz])\s*"), re.compile(r"M(\S+) (\S+)L\1 (\S+)L(\S+) \3L\4 \2z")
+SPACES, BOX = re.compile(r'\s*([MLQCHVz"])\s*'), re.compile(r"M(\S+) (\S+)L\1 (\S+)L(\S+) \3L\4 \2z")
 """Where an SVG tells places, and those with more decimals than anyone sees."""
 
 

@@ -52,6 +52,7 @@ class Tightening:
         self._least = 0
         self._left = tries
         self._places: list[int] = []
+        self._asked = set[tuple[int, int]]()
         self._again: int | None = None
 
     def __contains__(self, place: int) -> bool:
@@ -102,8 +103,9 @@ class Tightening:
         aim = self._higher(planned[place], self._least)
         if aim is None and _help(results[place]) > 0:
             self._too_much, aim = planned[place].peak, self._lower(planned[place].peak)
-        if aim is None:
+        if aim is None or (place, aim) in self._asked:  # whose plan was an earlier one's
             return None
+        self._asked.add((place, aim))
         self._places.append(len(results))
         return place, aim
 

@@ -1,6 +1,8 @@
 """Once a portfolio has been tried, its best policy is tried for more of the budget, or for less where it needs help."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from runtime.swap.portfolio import PolicyChoice
 from runtime.swap.report import PolicyResult, SessionCounts
@@ -107,6 +109,33 @@ def test_there_is_an_end() -> None:
     assert Tightening(BUDGET).next([FAILED], PLANNED[:1]) is None
     helped, planned = [ran(700.0, HELPED)], [Aimed(1000, 985)]
     assert tried(*helped, planned=planned).next([*helped, FAILED], [*planned, Aimed(955, 0)]) is None
+
+
+def test_the_least_plan_there_is_is_not_asked_for_less_for_ever() -> None:
+    helped, planned = [ran(700.0, HELPED)], [Aimed(1000, 985)]
+    made = tried(*helped, planned=planned)
+    assert made.next([*helped, FAILED], [*planned, Aimed(955, 985)]) is None
+
+
+@given(
+    made=st.lists(
+        st.tuples(st.integers(0, 1100), st.booleans(), st.sampled_from([650.0, 700.0, 702.0]), st.booleans()),
+        min_size=1, max_size=8,
+    )
+)  # fmt: skip
+def test_tries_end_whatever_plans_say_and_take(made: list[tuple[int, bool, float, bool]]) -> None:
+    """Where the answers come again and again, in turn."""
+    tightening, results, planned = Tightening(BUDGET), [ran(700.0, HELPED)], [Aimed(1000, 985)]
+    for number in range(200):
+        found = tightening.next(results, planned)
+        if found is None:
+            return
+        peak, executed, duration_us, helped = made[number % len(made)]
+        results.append(ran(duration_us, HELPED if helped else CALM) if executed else FAILED)
+        planned.append(Aimed(found[1], peak))
+        while executed and tightening.again(results, planned):
+            pass
+    raise AssertionError("200 tries were no end")
 
 
 def test_what_ran_last_without_help_stays_where_it_lies() -> None:

@@ -49,7 +49,8 @@ def combined(worth: Sequence[int], costs: Sequence[Sequence[int]], most: Sequenc
     row = [sum(price * cost for price, cost in zip(prices, each, strict=True)) for each in zip(*costs, strict=True)]
     total = sum(price * limit for price, limit in zip(prices, most, strict=True))
     shift = max(0, total.bit_length() - _BITS)
-    return [cost >> shift for cost in row], total >> shift
+    limit = total >> shift
+    return [min(cost >> shift, limit + 1) for cost in row], limit  # what costs more is excluded all the same
 
 
 def between(

@@ -125,3 +125,4 @@ def test_the_native_search_takes_the_same_steps(steps: int) -> None:
 def test_too_few_steps_prove_nothing_and_large_numbers_are_left_alone() -> None:
     assert counted([3, 2, 2], 20, [[5, 3, 4], [4, 5, 3]], [31, 33], 2) == (False, None)
     assert counted([2**30], 2**31, [[2**40]], [2**42]) == (False, None)
+    assert whole_numbers([1], 1, [[2**32]], [0]) == (True, None), "what a row excludes is no large number"

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from runtime.profile.launches import Measured, launches
 from runtime.recompute.graph import Place, Step
-from runtime.recompute.launches import NOTHING, BlockLaunches, joined, stalled
+from runtime.recompute.launches import NOTHING, BlockLaunches, at_its_end, joined, stalled
 from runtime.recompute.layer import Layer
 from solvers.ir.joint import JointOp
 
@@ -52,11 +52,15 @@ def _again_launch_us(step: Step, layers: Sequence[Layer], op: int) -> int | None
 
 
 def _less(parts: Sequence[Measured], ahead_ns: int) -> list[Measured]:
-    """What the host launches while it is so far ahead takes none of the step's time."""
+    """What the host launches while it is so far ahead takes none of the step's time.
+
+    Where it waits within a part, it is ahead again by what it launched behind that.
+    """
     found = []
-    for one in parts:
+    for raw in parts:
+        one = at_its_end(raw)
         saved_ns, least_ns = min(ahead_ns, one.host_ns), one.device_ns if one.host_waits else 0
-        ahead_ns = 0 if one.host_waits else ahead_ns - saved_ns
+        ahead_ns = max(0, raw.end_ns - raw.host_ns) if one.host_waits else ahead_ns - saved_ns
         found.append(one._replace(host_ns=one.host_ns - saved_ns, end_ns=max(least_ns, one.end_ns - saved_ns)))
     return found
 

@@ -64,20 +64,18 @@ def joined(parts: Iterable[Measured]) -> Measured:
 
 
 def _then(first: Measured, last: Measured) -> Measured:
-    waits, read_ns = first.host_waits or last.host_waits, first.read_ns + last.read_ns
-    if first.host_waits:  # what follows begins on an idle device
-        end_ns = first.end_ns + last.end_ns
-        return Measured(first.device_ns + last.end_ns, first.end_ns + last.host_ns, end_ns, waits, read_ns)
-    return Measured(
-        first.device_ns + last.device_ns,
-        first.host_ns + last.host_ns,
-        max(first.end_ns + last.device_ns, first.host_ns + last.end_ns),
-        waits,
-        read_ns,
-    )
+    read_ns = first.read_ns + last.read_ns
+    if first.host_waits:  # how far it is ahead of the device at the end is known
+        ran_ns = max(last.device_ns, last.end_ns - (first.end_ns - first.host_ns)) if last.end_ns else 0
+        device_ns, end_ns = first.device_ns + ran_ns, first.end_ns + ran_ns
+    else:
+        device_ns = first.device_ns + last.device_ns
+        end_ns = max(first.end_ns + last.device_ns, first.host_ns + last.end_ns)
+    host_ns = end_ns - (last.end_ns - last.host_ns) if last.host_waits else first.host_ns + last.host_ns
+    return Measured(device_ns, host_ns, end_ns, first.host_waits or last.host_waits, read_ns)
 
 
-def _at_its_end(one: Measured) -> Measured:
+def at_its_end(one: Measured) -> Measured:
     """The same, the host's wait behind all of it, as its copy of numbers, which is told apart."""
     if not one.host_waits:
         return one
@@ -124,7 +122,7 @@ class _Clocks:
         self.device_ns = max(self.device_ns + one.device_ns, self.host_ns + one.end_ns)
         self.host_ns += one.host_ns
         if one.host_waits:
-            self.host_ns = self.now_ns
+            self.host_ns = self.device_ns - (one.end_ns - one.host_ns)
 
     def stall(self, stall_us: float) -> None:
         """The stream waits for a collective."""
@@ -173,16 +171,15 @@ class _Reader:
     def add(self, one: Measured) -> None:
         """What has run before the event."""
         self.clocks.run(one)
-        part = _at_its_end(one)
         if self.again:
-            self.in_again = _then(self.in_again, part)
+            self.in_again = _then(self.in_again, one)
             return
         self.waited = self.waited or one.host_waits
         self.step = NOTHING if one.host_waits else _then(self.step, one)
         if self.now is not None and self.now[1] == "node":
-            self.in_node = _then(self.in_node, part)
+            self.in_node = _then(self.in_node, one)
         elif self.now is not None:
-            self._put(self.now if self.now[1] != "forward" else self._between(self.now[0], part), part)
+            self._put(self.now if self.now[1] != "forward" else self._between(self.now[0], one), one)
 
     def _between(self, tape: int, one: Measured) -> Part:
         """Where what lies between two nodes of a block's forward pass belongs."""
@@ -196,7 +193,7 @@ class _Reader:
         if what in (Happened.TAKE, Happened.TAKEN):
             self.again, self.in_again = what == Happened.TAKE, NOTHING
         elif what == Happened.RAN:
-            self.found[tape, "again", index], self.in_again = self.in_again, NOTHING
+            self.found[tape, "again", index], self.in_again = at_its_end(self.in_again), NOTHING
         elif what == Happened.MADE:
             self.made = tape, "node", index
             self._leave_node(self.made)

@@ -196,7 +196,8 @@ def test_a_transfer_takes_a_launch_for_each_storage(device: torch.device) -> Non
     assert copies["aten::addmm"] == 1
 
 
-def test_readings_of_parts_are_the_reading_of_all(device: torch.device) -> None:
+@pytest.mark.parametrize("asks", [(), (3,), (5, 6)])
+def test_readings_of_parts_are_the_reading_of_all(device: torch.device, asks: tuple[int, ...]) -> None:
     generator = torch.Generator().manual_seed(0)
     sizes = [int(size) for size in torch.randint(1, 2000, (12,), generator=generator)]
     tensors = [torch.zeros(size, 1000, device=device) for size in sizes]
@@ -208,6 +209,8 @@ def test_readings_of_parts_are_the_reading_of_all(device: torch.device) -> None:
         for number, tensor in enumerate(tensors):
             for _ in range(number % 4):
                 tensor.add_(1.0)
+                if number in asks:
+                    tensor[0, 0].item()
             parts += [Measured(*sim.read_launches())] if apart else []
         return joined([*parts, Measured(*sim.read_launches())])
 

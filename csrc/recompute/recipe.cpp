@@ -4,7 +4,6 @@
 #include <ATen/core/enum_tag.h>
 #include <c10/core/TensorOptions.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <mutex>
@@ -79,11 +78,7 @@ const Recipe* make_recipe(const OperatorInfo& info) {
     if (found->second.condition.has_value()) recipe->secretly_if = place_of(op->schema(), *found->second.condition);
   }
   recipe->may_write = recipe->communicates_in_place || recipe->secret_writes.any() || recipe->writes.any();
-  recipe->tells_numbers =
-      !recipe->may_write && !op->schema().returns().empty() &&
-      std::ranges::none_of(op->schema().returns(), [](const c10::Argument& result) {
-        return result.type()->isSubtypeOf(*c10::TensorType::get()) || result.type()->kind() == c10::TypeKind::ListType;
-      });
+  recipe->tells_number = base == "aten::_local_scalar_dense";
   by_id[info.id].store(recipe);
   return recipe;
 }

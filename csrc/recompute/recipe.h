@@ -40,7 +40,7 @@ struct Recipe {
   std::optional<size_t> secretly_if = {};  // ... if this argument is true
   bool may_write = false;                  // its arguments, as declared or not
   bool communicates_in_place = false;      // c10d's own operators: they write their tensors, and no schema says so
-  bool tells_numbers = false;              // returns no tensor and writes none: the host reads what it tells
+  bool tells_number = false;               // copies one to the host, and takes no memory
   bool transparent = false;                // calls others only, wherever it runs
   bool opens_window = false;               // waits for a collective: what comes before it runs beside the collective
 

@@ -1,5 +1,7 @@
 #include "sim/own_kernels.h"
 
+#include <ATen/EmptyTensor.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
@@ -17,7 +19,8 @@
 namespace sim {
 namespace {
 
-constexpr int64_t kMostFlops = int64_t{1} << 31, kMostBytes = int64_t{1} << 28;  // Of a trial: some milliseconds.
+constexpr int64_t kMostFlops = int64_t{1} << 31;  // Of a trial: some milliseconds.
+constexpr size_t kMostBytes = size_t{1} << 26;    // Kernels that convert operands take up to six times as much.
 constexpr const char* kProbe = "mm: BFloat16c BFloat16c > BFloat16c";
 constexpr std::array<int64_t, 3> kProbed{512, 512, 512};  // Rows, inner, columns; the table knows it.
 
@@ -50,7 +53,7 @@ bool others_than_the_table() {
 // All that a trial depends on.
 std::string described(const CallShape& call, const std::vector<c10::IValue>& arguments) {
   std::ostringstream text;
-  text << call.signature;
+  text << call.signature << at::get_num_threads();
   for (const c10::IValue& value : arguments) {
     if (!value.isTensor())
       text << ' ' << value;
@@ -60,10 +63,15 @@ std::string described(const CallShape& call, const std::vector<c10::IValue>& arg
   return text.str();
 }
 
-bool quick(const OpInfo& info, const CallShape& call, const std::vector<c10::IValue>& arguments,
-           c10::ArrayRef<c10::IValue> results) {
-  int64_t bytes = 0;
-  for (const int64_t size : call.sizes) bytes += size;
+// Operands count with the gaps between their elements: a few columns of a large tensor may span all of it.
+bool quick(const OpInfo& info, const std::vector<c10::IValue>& arguments, c10::ArrayRef<c10::IValue> results) {
+  size_t bytes = 0;
+  for (const c10::ArrayRef<c10::IValue> values : {c10::ArrayRef<c10::IValue>(arguments), results})
+    for (const c10::IValue& value : values) {
+      if (!value.isTensor() || !value.toTensor().defined()) continue;
+      const at::Tensor& tensor = value.toTensor();
+      bytes += at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize());
+    }
   return bytes <= kMostBytes && (!info.flops || info.flops(arguments, results) <= kMostFlops);
 }
 
@@ -85,7 +93,7 @@ std::optional<size_t> tried_bytes(const OpInfo& info, const c10::OperatorHandle&
   static std::mutex guard;
   static auto* known = new std::map<std::string, size_t>();
   if (!others && Temporaries::get().measured_of(call)) return std::nullopt;
-  if (!quick(info, call, arguments, results)) return std::nullopt;
+  if (!quick(info, arguments, results)) return std::nullopt;
   const std::string key = described(call, arguments);
   std::lock_guard<std::mutex> held(guard);
   const auto found = known->find(key);

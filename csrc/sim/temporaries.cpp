@@ -1,4 +1,4 @@
-// One file: what kernels took, as rules and as it is watched, is one account.
+// One file: rules for what kernels take, and the watch that measures it, are checked against each other.
 #include "sim/temporaries.h"
 
 #include <ATen/core/Tensor.h>

@@ -145,8 +145,19 @@ class Routing(nn.Module):
         return hidden + added
 
 
+class Comparing(Asking):
+    """A block that compares with temporaries of its own before it goes on."""
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """As it is, whatever it is."""
+        inner = self.inward(hidden)
+        if torch.allclose(inner.detach(), inner.detach() * 2):
+            inner = inner + 1
+        return hidden + cast("torch.Tensor", self.outward(nn.functional.gelu(inner)))
+
+
 @pytest.mark.parametrize("solver", ["joint", "greedy-joint"])
-@pytest.mark.parametrize(("block", "share"), [(Asking, 0.7), (Routing, 0.75)])
+@pytest.mark.parametrize(("block", "share"), [(Asking, 0.7), (Routing, 0.75), (Comparing, 0.7)])
 def test_what_leaves_keeps_blocks_waiting_for_their_numbers_as_predicted(
     block: type[nn.Module], share: float, solver: str
 ) -> None:
@@ -170,8 +181,9 @@ def test_what_leaves_keeps_blocks_waiting_for_their_numbers_as_predicted(
         gc.collect()
         prepared("sim")
     assert isinstance(problem, JointProblem) and report.predicted_pass_us is not None
-    assert sum(op.read_us > 0 for op in problem.ops) == (4 if block is Asking else 0)
+    assert sum(op.read_us > 0 for op in problem.ops) == (0 if block is Routing else 4)
     assert any(op.host_waits for op in problem.ops) == (block is Routing)
+    assert max(kept.peaks[1:]) <= budget
     assert report.swapped_out > 0 or report.ahead > 0
     assert report.predicted_pass_us == pytest.approx(report.pass_us, rel=0.005)
 

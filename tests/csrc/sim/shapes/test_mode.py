@@ -213,6 +213,14 @@ def test_so_they_do_on_a_cpu_without_a_matrix_unit() -> None:
     assert done.returncode == 0 and f"{2 * len(PRODUCTS)} passed" in done.stdout, done.stdout[-2000:]
 
 
+def test_a_few_columns_of_a_tensor_that_no_machine_holds_are_multiplied() -> None:
+    use_sim(shapes_only=True, capacity_bytes=1 << 42)
+    large = torch.empty(64, 131072, 8192, dtype=torch.bfloat16, device="sim")
+    other = torch.empty(8192, 64, dtype=torch.bfloat16, device="sim")
+    assert (large[:, -1] @ other).shape == (64, 64)
+    del large, other
+
+
 def test_who_asks_the_table_hears_what_a_kernel_would_take(shapes: SimDevice) -> None:
     """Of a call that was not measured too, and without being counted as one that ran."""
     rows, inner, columns = 2000, 900, 700  # too many multiplications for a trial

@@ -146,7 +146,7 @@ std::optional<int64_t> Lanes::pass(int64_t spare, int64_t until, bool is_returni
   return now;
 }
 
-// When a stage has run its ops and the host has read: `Given.ran` and `has_read` of solvers/joint/given.py.
+// When a stage has run its ops and the host has read: `Given.ran` and `after_reading` of solvers/joint/given.py.
 int64_t Lanes::ran(int64_t stage, int64_t start) {
   int64_t end = start, end_of_communication = start;
   const auto issue = [&](int64_t op, int64_t& clock) {

@@ -216,7 +216,7 @@ class _Clock:
             start.append(now)
             if given.launched:
                 now, self.host = given.ran(t, sorted(run), now, self.host)
-                now, self.host, self.out_free = given.has_read(t, now, self.host, self.out_free)
+                now, self.host, self.out_free = given.after_reading(t, now, self.host, self.out_free)
             else:
                 now += self.kept.ticks[t]
             end.append(now)

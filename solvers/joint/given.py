@@ -63,7 +63,7 @@ class Given:
         end = host = 0
         for t in range(len(self) if self.launched else 0):
             end, host = self.ran(t, (t,), end, host)
-            end, host, _ = self.has_read(t, end, host, 0)
+            end, host, _ = self.after_reading(t, end, host, 0)
         return self.whole_us(end) if self.launched else self.graph.base
 
     def host_takes(self, i: int) -> bool:
@@ -83,11 +83,11 @@ class Given:
                 host = max(host, end) if self.waits[i] else host
         return max(end, end_of_communication), host
 
-    def has_read(self, t: int, end: int, host: int, out_free: int) -> tuple[int, int, int]:
+    def after_reading(self, t: int, end: int, host: int, out_free: int) -> tuple[int, int, int]:
         """The clocks of the device, the host and the lane out once the host has read numbers behind stage t, if any."""
         return (max(end, host, out_free) + self.read[t],) * 3 if self.read[t] else (end, host, out_free)
 
-    def stops(self, t: int) -> bool:
+    def host_stops(self, t: int) -> bool:
         """Whether the host goes on only when stage t has ended."""
         return self.waits[t] or self.read[t] > 0
 

@@ -80,7 +80,7 @@ def _stage(given: Given, t: int, run: Sequence[int], ticks: int) -> SwapOp:
     launch, tail = (ticks // given.ticks for ticks in given.launched_as(t, run))
     return SwapOp(
         name=name, time_us=time, phase="forward", launch_us=launch, tail_us=min(time, tail + read),
-        host_waits=given.stops(t),
+        host_waits=given.host_stops(t),
     )  # fmt: skip
 
 

@@ -52,7 +52,9 @@ def _launches(given: Given, kept: Kept, gaps: Collection[Span], time: list[int])
     stages = [given.launched_as(t, sorted(run)) for t, run in enumerate(kept.runs)]
     moves = sum(given.move[op] for op, _, _ in gaps) // max(1, len(gaps))
     tails = [tail + read for (_, tail), read in zip(stages, given.read, strict=True)]
-    return launches(moves, [host for host, _ in stages], tails, time, frozenset(filter(given.stops, range(len(given)))))
+    return launches(
+        moves, [host for host, _ in stages], tails, time, frozenset(filter(given.host_stops, range(len(given))))
+    )
 
 
 def _unswapped(given: Given, kept: Kept) -> list[int]:
@@ -60,7 +62,7 @@ def _unswapped(given: Given, kept: Kept) -> list[int]:
     ends, host = [0], 0
     for t, run in enumerate(kept.runs):
         end, host = given.ran(t, sorted(run), ends[-1], host)
-        end, host, _ = given.has_read(t, end, host, 0)
+        end, host, _ = given.after_reading(t, end, host, 0)
         ends.append(end)
     return ends
 

@@ -122,7 +122,7 @@ class Asking(nn.Module):
         self.inward, self.outward = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Twice as wide as most, and never halved."""
+        """Halves activations that are too large, as none ever is."""
         inner = nn.functional.gelu(self.inward(hidden))
         if inner.detach().abs().max().item() > 1e9:
             inner = inner * 0.5
@@ -149,7 +149,7 @@ class Comparing(Asking):
     """A block that compares with temporaries of its own before it goes on."""
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """As it is, whatever it is."""
+        """Adds one where both are close, as they never are."""
         inner = self.inward(hidden)
         if torch.allclose(inner.detach(), inner.detach() * 2):
             inner = inner + 1

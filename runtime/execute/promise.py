@@ -3,7 +3,7 @@
 import gc
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 
@@ -77,7 +77,10 @@ class KeptResults:
 
     @contextmanager
     def away(self, lacking_bytes: int) -> Iterator[None]:
-        """Inside, the oldest are on the host, as many as free that many bytes; operators bring them back."""
+        """Inside, the oldest are on the host, as many as free that many bytes; operators bring them back.
+
+        So they do afterwards where the device is still full, since a step has failed and what it held lives on.
+        """
         parked: list[torch.Tensor] = []
         for reference in self._tensors:
             tensor = reference()
@@ -92,4 +95,5 @@ class KeptResults:
             yield
         finally:
             for tensor in parked:
-                core.ensure_in(tensor)
+                with suppress(torch.OutOfMemoryError):
+                    core.ensure_in(tensor)

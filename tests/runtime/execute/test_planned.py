@@ -361,6 +361,27 @@ def test_all_results_that_a_loop_keeps_wait_on_the_host(sim: SimDevice) -> None:
     assert len({loss.item() for loss in losses}) == 4
 
 
+def test_a_step_that_fills_the_device_says_so_though_a_kept_result_cannot_come_back(sim: SimDevice) -> None:
+    trainee = attention_trainee()
+    graph, schedule, _ = plan(trainee, 0.0)
+    sim.set_capacity(promised(graph, schedule))
+    executor = SwapExecutor(schedule, graph)
+    kept = executor.run(trainee.step).value
+    expected = kept.clone().cpu()
+    hoard: list[torch.Tensor] = []
+
+    def filling() -> None:
+        while True:
+            hoard.append(torch.ones(128, device="sim"))
+
+    with pytest.raises(StepDiffers, match="the step is not the one that was profiled"):
+        executor.run(filling)
+    assert core.swapped_out_storages() == 1
+    hoard.clear()
+    assert torch.equal(kept.cpu(), expected)
+    assert core.swapped_out_storages() == 0
+
+
 def test_copies_and_addresses_taken_in_mid_step_are_right(sim: SimDevice) -> None:
     """`deepcopy` and `data_ptr()` read what has left, past all operators; what they read stays from then on."""
     read: list[torch.Tensor] = []

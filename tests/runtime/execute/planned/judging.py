@@ -11,7 +11,7 @@ from runtime.device import RaceMode, SimDevice, use_sim
 from runtime.device.native import core
 from runtime.execute.outcome import SwapCounts
 from runtime.profile import profile_step
-from runtime.swap import Executed, SwapExecutor
+from runtime.swap import Executed, SwapExecutor, ensure_in
 from solvers.ir.errors import BayplanError, EngineMissing
 from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import HOST, Device, Hardware, Link
@@ -221,9 +221,10 @@ class _Judged:
         return None
 
     def _set_free(self) -> None:
-        """All memory again; what is left of a failed step's graph is dropped, and nothing else may be out."""
+        """All memory again; what is left of a failed step's graph is dropped, and nothing but losses may be out."""
         self.sim.set_capacity(self.sim.hardware.device().memory_bytes)
         gc.collect()
+        ensure_in([each.value for each in self.held])
         if core.swapped_out_storages():
             raise Broken(f"{core.swapped_out_storages()} storages are out after the step")
 

@@ -271,6 +271,6 @@ def _require_plan(solution: Solution[JointPlan], problem: JointProblem, blocks: 
         why = (
             f"the budget is {budget_bytes} bytes, but any plan of these {blocks} blocks takes at least {least} for "
             f"what was measured so far, of which states and operators outside the blocks hold up to {outside}: "
-            "raise it, above that where later steps take more, or give other blocks="
+            "raise the budget to that, or higher where later steps take more, or give other blocks="
         )
     raise InfeasibleBudget(why, least)

@@ -72,7 +72,7 @@ class RecomputeSession:
         self._walk: Walk | None = None
         self._estimated, self._doubted = True, False  # whether the pass for which it was decided is an evaluation
         self._before_growth: Kept | None = None
-        self._told_within = False
+        self._told_within, self._uncalled = False, ""
         self._gradients, self._first_step = Gradients(model), FirstStep(model)
         self._written_before: list[int | None] = []
         self._unready = 0
@@ -124,11 +124,11 @@ class RecomputeSession:
         self._staying.stop()
         walk.__exit__(kind, error, trace)
         if not self.layers and not walk.was_called and self._gradients.written() != self._written_before:
-            LOG.warning(
-                "none of the %d blocks (%s, ...) was called in training, so nothing was measured or planned: give "
-                "blocks= modules whose forward() the model calls",
-                len(self._blocks), self._names[0],
-            )  # fmt: skip
+            self._uncalled = (
+                f"none of the {len(self._blocks)} blocks ({self._names[0]}, ...) was called in training, so nothing "
+                "was measured or planned: give blocks= modules whose forward() the model calls"
+            )
+            LOG.warning("%s", self._uncalled)
         try:
             if error is None:
                 self._look(walk)
@@ -221,6 +221,7 @@ class RecomputeSession:
             return
         if walk.calls or walk.idle:
             self._look(walk)
+            self._keeping.begin_peak()
         occasion = Occasion(given, *self._gradients.wanted())
         planned = self.plans.decided is not None
         again = bool(self.layers) and self._together is None and self._measuring.wanted(occasion, planned=planned)
@@ -298,7 +299,6 @@ class RecomputeSession:
                 self._first_step.take_back()
         else:
             self._pass_ended(walk)
-        self._keeping.begin_peak()
 
     def _pass_ended(self, walk: Walk) -> None:
         """Of the first step, after the measured one, or of a planned one."""
@@ -409,7 +409,7 @@ class RecomputeSession:
         solution = self.solution
         if solution is None or solution.objective is None:
             steps = "one step" if self._together is None else "two steps, since ranks decide when the second begins,"
-            raise InvalidInput(f"nothing is decided yet: train {steps} within the session first")
+            raise InvalidInput(self._uncalled or f"nothing is decided yet: train {steps} within the session first")
         if self._walk is not None:
             self._walk.settle()
             self._keeping.end_peak()

@@ -293,9 +293,17 @@ def test_blocks_that_training_never_calls_are_told(device: torch.device, caplog:
     with plan(model, budget=1 << 30, blocks=[model]):
         pass
     assert not caplog.text
-    with plan(model, budget=1 << 30, solver="joint", blocks=[model]):
+    with plan(model, budget=1 << 30, solver="joint", blocks=[model]) as session:
         model[1](model[0](torch.ones(2, 4, device=device))).sum().backward()
     assert "none of the 1 blocks (Sequential, ...) was called in training" in caplog.text
+    with pytest.raises(InvalidInput, match=r"none of the 1 blocks .* was called in training, .*: give blocks= modules"):
+        session.report()
+
+
+def test_after_a_loop_the_device_s_own_statistics_tell_the_last_step_s_peak(device: torch.device) -> None:
+    """Many programs print them. Sessions begin them anew with each pass, and leave those of the last one."""
+    kept = trained(device, "gpt", budget=budget_of(plain("gpt")), around=True)
+    assert memory_stats(device).peak_bytes == kept.peaks[-1] > memory_stats(device).allocated_bytes
 
 
 class _Checkpointed(nn.Module):

@@ -104,6 +104,12 @@ def names_of(model: nn.Module, blocks: Sequence[nn.Module]) -> tuple[str, ...]:
     return tuple(names[id(block)] for block in blocks)
 
 
+def frozen_of(blocks: Sequence[nn.Module]) -> set[int]:
+    """Those of whose parameters none wants gradients, as in a teacher's or a momentum encoder's copy of the model."""
+    each = [[one.requires_grad for one in block.parameters()] for block in blocks]
+    return {index for index, wanted in enumerate(each) if wanted and not any(wanted)}
+
+
 def require_whole_parameters(blocks: Sequence[nn.Module], kind: str) -> None:
     """Raise `InvalidInput` where a plan of the whole step would run operators whose parameters are not there then.
 

@@ -60,6 +60,7 @@ class Decisions:
     ) -> None:
         self._solver, self._limits, self._device = build_solver(solver, parameters), limits, device
         self._named, self._blocks, self._by_default = solver, blocks, by_default
+        self._untrained = 0
         kind = solver_entry(solver).kind
         self.whole: WholeStep | JointStep | None = WholeStep(self._solver, limits) if kind == WHOLE else None
         if kind == JOINT:
@@ -79,14 +80,22 @@ class Decisions:
         return self.whole if isinstance(self.whole, JointStep) else None
 
     def measured(
-        self, layers: list[Layer], uses: Uses, footprint: Footprint, at_once: Mapping[int, float], stays: bool
+        self,
+        layers: list[Layer],
+        uses: Uses,
+        footprint: Footprint,
+        at_once: Mapping[int, float],
+        stays: bool,
+        untrained: int = 0,
     ) -> None:
         """What the first step was; blocks that are not alike are refused by name, where they have to be.
 
         `at_once`: by block, how many calls like its measured one came before a backward pass. A plan of the whole step
         has them as one, in which each op stands for so many. `stays`: a backward pass left the graph (`retain_graph`).
+        `untrained`: so many blocks, the last by number, will not be called in training either: they store nothing.
         """
         self.layers, self.footprint, self._uses, self.stays = layers, footprint, uses, stays
+        self._untrained = untrained
         self._peaks = footprint.peaks
         alike = _alike(layers) and any(layer.decided() for layer in layers)
         if self._by_default and self.whole is None and not alike:
@@ -110,9 +119,14 @@ class Decisions:
         return max((layer.passes for layer in self.layers), default=1)
 
     @property
+    def _in_training(self) -> int:
+        """How many blocks training may call."""
+        return self._blocks - self._untrained
+
+    @property
     def uncalled_bytes(self) -> int:
         """What blocks that the measured step did not call may take, which store nothing; layers' plans count them."""
-        others = self._blocks - len(self.layers)
+        others = self._in_training - len(self.layers)
         if self.whole is None or not others:
             return 0
         inputs = others * max(one.input_bytes for one in self.layers)
@@ -142,12 +156,12 @@ class Decisions:
         def peak_of(plan: RecomputeLayerPlan | None) -> int:
             assert self.footprint is not None
             policies = self._policies_of(layer, plan)
-            more = sum(layer.kept_bytes(one) for one in policies[len(self.layers) :])
+            more = sum(layer.kept_bytes(one) for one in policies[len(self.layers) : self._in_training])
             return self.footprint.walk(policies).peak_bytes + self._later_bytes + more
 
         decided = decide(
-            lambda problem, limits: solve(self._solver, problem, limits).solution, self._limits, layer, self._blocks,
-            within_bytes, peak_of,
+            lambda problem, limits: solve(self._solver, problem, limits).solution, self._limits, layer,
+            self._in_training, within_bytes, peak_of,
         )  # fmt: skip
         self.decided = decided
         self.promised_bytes = peak_of(decided[1].plan)
@@ -259,7 +273,7 @@ class Decisions:
         each: list[BlockPolicy] = []
         for group in plan.groups:
             each += [policy_of(layer, group)] * group.layers
-        return each
+        return each + store_nothing(self._untrained)
 
     def step(self, name: str) -> Step:
         """The measured step, with what later ones have in use beside it."""

@@ -1,7 +1,7 @@
 """The numbers by which plans know a model's blocks: those that the measured step has called, in the order it did."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,14 +20,14 @@ class Numbering:
     numbers: Sequence[int]
     measured: Mapping[int, int] | None = None
 
-    def called(self, calls: Sequence[Call]) -> "Numbering":
+    def called(self, calls: Sequence[Call], frozen: Collection[int] = ()) -> "Numbering":
         """Number the blocks that these calls had a backward pass of, and all others behind them; calls get these, too.
 
         So what is measured, and the plan made for it, know the former only, in the order of the passes: blocks of two
-        lists may take turns.
+        lists may take turns. Last come those of the others that are `frozen`, by their place in the model.
         """
         known = _in_order([one for one in calls if one.tape is not None and one.backward_waits is not None])
-        others = [index for index in range(len(self.numbers)) if index not in known]
+        others = sorted(set(range(len(self.numbers))) - set(known), key=lambda index: (index in frozen, index))
         by_index = {index: number for number, index in enumerate([*known, *others])}
         for one in calls:
             one.block = by_index[one.block] if one.block in known else -1

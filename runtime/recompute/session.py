@@ -20,6 +20,7 @@ from runtime.recompute.asked import (
     blocks_of,
     budget_bytes_of,
     device_of,
+    frozen_of,
     limits_of,
     names_of,
     parameters_of,
@@ -72,7 +73,7 @@ class RecomputeSession:
         self._walk: Walk | None = None
         self._estimated, self._doubted = True, False  # whether the pass for which it was decided is an evaluation
         self._before_growth: Kept | None = None
-        self._told_within, self._uncalled = False, ""
+        self._told_within, self._unplanned = False, ""
         self._gradients, self._first_step = Gradients(model), FirstStep(model)
         self._written_before: list[int | None] = []
         self._unready = 0
@@ -124,11 +125,11 @@ class RecomputeSession:
         self._staying.stop()
         walk.__exit__(kind, error, trace)
         if not self.layers and not walk.was_called and self._gradients.written() != self._written_before:
-            self._uncalled = (
+            self._unplanned = (
                 f"none of the {len(self._blocks)} blocks ({self._names[0]}, ...) was called in training, so nothing "
                 "was measured or planned: give blocks= modules whose forward() the model calls"
             )
-            LOG.warning("%s", self._uncalled)
+            LOG.warning("%s", self._unplanned)
         try:
             if error is None:
                 self._look(walk)
@@ -213,11 +214,12 @@ class RecomputeSession:
         if not (ready if self._together is None else self._together.all(ready)):
             self._unready += 1
             if self._unready == MOST_WAITED and not self.layers:
-                LOG.warning(
-                    "%d forward passes began before all those before had their backward pass or were dropped, so "
-                    "nothing is planned yet: let go of losses that get none, or compute them under torch.no_grad()",
-                    MOST_WAITED,
+                self._unplanned = (
+                    f"{MOST_WAITED} forward passes began before all those before had their backward pass or were "
+                    "dropped, so nothing is planned yet: let go of losses that get none, or compute them under "
+                    "torch.no_grad()"
                 )
+                LOG.warning("%s", self._unplanned)
             return
         if walk.calls or walk.idle:
             self._look(walk)
@@ -290,7 +292,7 @@ class RecomputeSession:
             self._meet(walk)
             layers = []
             if self._measuring.under_way and any(one.backward_waits is not None for one in walk.calls):
-                walk.numbering = walk.numbering.called(walk.calls)
+                walk.numbering = walk.numbering.called(walk.calls, frozen_of(self._blocks))
                 layers = walk.measurement.layers()
             if layers:
                 self._measured(walk, layers)
@@ -348,7 +350,8 @@ class RecomputeSession:
             walk.numbering = self._numbering
             return
         self._numbering = walk.numbering
-        self.plans.measured(layers, measurement.uses(), footprint, measurement.at_once(), walk.stays)
+        untrained = len(frozen_of(self._blocks) - walk.numbering.places)
+        self.plans.measured(layers, measurement.uses(), footprint, measurement.at_once(), walk.stays, untrained)
         self.plans.measured_level_bytes = self._begun_bytes
         self._keeping.left_bytes = self.plans.uncalled_bytes
         self._keeping.foresee(measurement.requests(), footprint, self._staying.tensors)
@@ -409,7 +412,7 @@ class RecomputeSession:
         solution = self.solution
         if solution is None or solution.objective is None:
             steps = "one step" if self._together is None else "two steps, since ranks decide when the second begins,"
-            raise InvalidInput(self._uncalled or f"nothing is decided yet: train {steps} within the session first")
+            raise InvalidInput(self._unplanned or f"nothing is decided yet: train {steps} within the session first")
         if self._walk is not None:
             self._walk.settle()
             self._keeping.end_peak()

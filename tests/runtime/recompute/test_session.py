@@ -1,5 +1,7 @@
 """One line around an ordinary loop: what is trained is what plain training trains, within the budget, or refused."""
 
+import gc
+from contextlib import nullcontext
 from functools import cache, partial
 from typing import Any
 
@@ -300,10 +302,89 @@ def test_blocks_that_training_never_calls_are_told(device: torch.device, caplog:
         session.report()
 
 
+def test_passes_that_never_end_are_told(device: torch.device, caplog: pytest.LogCaptureFixture) -> None:
+    model, data = _stack(device), torch.ones(4, 8, device=device)
+    with plan(model, budget=1 << 30, blocks=list(model)) as session:
+        kept = [model(data).sum() for _ in range(40)]
+    assert "32 forward passes began before all those before had their backward pass" in caplog.text
+    with pytest.raises(InvalidInput, match="so nothing is planned yet: let go of losses that get none"):
+        session.report()
+    kept.clear()
+
+
 def test_after_a_loop_the_device_s_own_statistics_tell_the_last_step_s_peak(device: torch.device) -> None:
     """Many programs print them. Sessions begin them anew with each pass, and leave those of the last one."""
     kept = trained(device, "gpt", budget=budget_of(plain("gpt")), around=True)
     assert memory_stats(device).peak_bytes == kept.peaks[-1] > memory_stats(device).allocated_bytes
+
+
+class Distilled(nn.Module):
+    """A student beside a teacher of its kind, as momentum encoders are; with `both` the teacher learns, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = False
+        self.teacher, self.student = (
+            nn.Sequential(*(nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32)) for _ in range(6)))
+            for _ in range(2)
+        )
+        self.teacher.requires_grad_(False)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """How far the student is from the teacher."""
+        with torch.set_grad_enabled(self.both):
+            goal = self.teacher(rows.flip(0))
+        return functional.mse_loss(self.student(rows), goal)
+
+
+def distilled(
+    device: torch.device, budget: int | None = None, *, of: str = "", solver: str = "heu", learns: bool = False
+) -> Outcome:
+    """Six steps with a plan of the module of that name, the whole model if none; `learns`: the teacher at the end."""
+    torch.manual_seed(0)
+    model = Distilled().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    session = None if budget is None else plan(model.get_submodule(of), budget=budget, solver=solver)
+    losses = []
+    torch.accelerator.reset_peak_memory_stats(device)
+    with nullcontext() if session is None else session:
+        for step in range(6):
+            if learns and step == 3:
+                model.teacher.requires_grad_(True)
+                model.both = True
+            loss = model(torch.ones(256, 32, device=device))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.detach().cpu())
+    return Outcome(
+        [*losses, *(one.detach().cpu() for one in model.parameters())], [memory_stats(device).peak_bytes], session
+    )
+
+
+@pytest.mark.parametrize("solver", ["heu", "greedy-joint"])
+def test_what_never_trains_takes_none_of_the_room_of_what_does(device: torch.device, solver: str) -> None:
+    free = distilled(device)
+    reports = []
+    for planned in ("", "student"):
+        kept = distilled(device, budget_of(free), of=planned, solver=solver)
+        assert kept.equals(free) and kept.session is not None
+        reports.append(kept.session.report())
+        del kept
+        gc.collect()
+    of_all, of_student = reports
+    assert of_all.within_budget and of_all.exposed_us == of_student.exposed_us
+    assert of_all.plan_peak_bytes == of_student.plan_peak_bytes
+
+
+@pytest.mark.parametrize("solver", ["heu", "greedy-joint"])
+def test_a_teacher_that_begins_to_learn_gets_room(device: torch.device, solver: str) -> None:
+    free = distilled(device, learns=True)
+    kept = distilled(device, budget_of(free), solver=solver, learns=True)
+    assert kept.equals(free)
+    assert kept.session is not None
+    report = kept.session.report()
+    assert report.within_budget and report.measured == 2 and report.diverged == 0
 
 
 class _Checkpointed(nn.Module):

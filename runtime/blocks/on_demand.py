@@ -100,9 +100,10 @@ class OnDemand(Resident):
             self._sent.pop(tensor.untyped_storage()._cdata, None)
 
     def leave(self, block: nn.Module, inputs: Sequence[torch.Tensor]) -> None:
-        """Send the block's states and inputs away again."""
+        """Send the block's states and inputs away again: a block that returns its input uses none in backward."""
         for tensor in self._states[id(block)].values():
-            swap_out(tensor)
+            if not is_swapped_out(tensor):
+                swap_out(tensor)
         self._present_bytes = 0
         for tensor in inputs:
             address = tensor.untyped_storage()._cdata

@@ -79,6 +79,17 @@ class Recurrent(nn.Module):
         return result
 
 
+class Skipped(nn.Module):
+    """Stochastic depth: half of the blocks hand on what they are given, and use no parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(32, 32)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return hidden if torch.rand(()) < 0.5 else hidden + torch.tanh(self.layer(hidden))
+
+
 class Forked(nn.Module):
     """Two streams, so that a block's gradients come at two moments."""
 
@@ -123,8 +134,8 @@ def test_odd_blocks_train_alike(sim: SimDevice, block: Callable[[], nn.Module], 
             assert trained_so.same_as(plain), (seed, policies)
 
 
-@pytest.mark.parametrize("block", [Norms, Tied])
-def test_measuring_the_first_forward_leaves_buffers_alone(sim: SimDevice, block: Callable[[], nn.Module]) -> None:
+@pytest.mark.parametrize("block", [Norms, Tied, Skipped])
+def test_measuring_the_first_forward_changes_nothing(sim: SimDevice, block: Callable[[], nn.Module]) -> None:
     make = of(block)
     torch.manual_seed(0)
     model = make()

@@ -268,8 +268,9 @@ def _require_plan(solution: Solution[JointPlan], problem: JointProblem, blocks: 
         why = solution.reason or f"no plan was found for a budget of {budget_bytes} bytes: raise it or the limits"
     else:
         outside = problem.static_bytes + max(op.workspace_bytes for op in problem.ops)
+        these = "this block" if blocks == 1 else f"these {blocks} blocks"
         why = (
-            f"the budget is {budget_bytes} bytes, but any plan of these {blocks} blocks takes at least {least} for "
+            f"the budget is {budget_bytes} bytes, but any plan of {these} takes at least {least} for "
             f"what was measured so far, of which states and operators outside the blocks hold up to {outside}: "
             "raise the budget to that, or higher where later steps take more, or give other blocks="
         )

@@ -30,9 +30,10 @@ def unlike_bits(one: Tensor, other: Tensor) -> list[int]:
 
 
 def _bytes(dense: Tensor) -> Tensor:
-    """A row for each element, of its bytes."""
-    plain = dense.detach().resolve_conj().resolve_neg().contiguous().reshape(-1, 1)
-    return plain.view(torch.uint8)
+    """A row for each element, of its bytes; contiguous tensors may have any stride where there is but one element."""
+    plain = dense.detach().resolve_conj().resolve_neg().contiguous()
+    in_order = plain.as_strided((plain.numel(),), (1,))
+    return in_order.view(torch.uint8).reshape(-1, plain.element_size())
 
 
 def _stored(sparse: Tensor) -> tuple[Tensor, ...]:

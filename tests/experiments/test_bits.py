@@ -36,6 +36,8 @@ def test_another_bit_type_or_shape_is_not_the_same(other: torch.Tensor | None) -
         torch.tensor([True, False]),
         torch.ones(2, 3, dtype=torch.bfloat16).t(),
         torch.ones(2, dtype=torch.complex64).conj(),
+        torch.ones(4, 16, 1, 1).to(memory_format=torch.channels_last),
+        torch.ones(64)[::16][:1],
         sparse([1.0, 2.0]),
         sparse([1.0, 2.0]).to_dense().reshape(2, 2).to_sparse_csr(),
     ],

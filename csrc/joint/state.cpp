@@ -282,7 +282,7 @@ int64_t State::most(int64_t t) {
     for (const int64_t j : given.inputs[i]) last_[j] = i;
     last_[i] = i;
   }
-  const int64_t buffer = given.comm[t] ? given.size[t] : 0;
+  const int64_t buffer = given.comm[t] ? given.size[t] + given.workspace[t] : 0;
   int64_t peak = level;
   const auto freed = [&](int64_t j, int64_t i) { return last_[j] == i && !gap(j, t) ? given.size[j] : 0; };
   for (const int64_t i : order) {

@@ -56,8 +56,9 @@ def broken(stretch: Stretch, values: dict[str, float], known: set[str]) -> list[
 
 def _free(stretch: Stretch, i: int, q: int) -> int:
     """What is left at most while op i runs again in stage q."""
-    usage = stretch.bytes_of(stretch.need(i)) + stretch.given.workspace[i]
-    return stretch.whole - usage - stretch.size[q] * stretch.comm[q]
+    workspace = stretch.given.workspace
+    usage = stretch.bytes_of(stretch.need(i)) + workspace[i]
+    return stretch.whole - usage - (stretch.size[q] + workspace[q]) * stretch.comm[q]
 
 
 def _jams(stretch: Stretch, i: int, q: int, again: dict[int, float]) -> Iterator[Row]:

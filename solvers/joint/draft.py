@@ -91,8 +91,8 @@ def kept_of(given: Given, again: Sequence[Collection[int]]) -> Kept:
 
 def _peaks(given: Given, runs: Sequence[dict[int, int]]) -> list[int]:
     """The most bytes in use by stage, workspaces included."""
-    graph, size = given.graph, given.graph.size
-    level, peaks = graph.static - max(given.workspace), list[int]()
+    size = given.graph.size
+    level, peaks = given.problem.static_bytes, list[int]()
     kept, ends = dict[int, int](), [list[int]() for _ in runs]
     for t, run in enumerate(runs):
         peaks.append(max(level, level + size[t] + given.workspace[t] if len(run) == 1 else _peak(given, t, run, kept)))
@@ -111,10 +111,10 @@ def _peak(given: Given, t: int, run: dict[int, int], kept: dict[int, int]) -> in
     """The most bytes in use while these ops run in a stage, beside what is kept."""
     graph, order = given.graph, sorted(run)
     last = {j: i for i in order for j in (*graph.inputs[i], i)}
-    level = peak = graph.static - max(given.workspace) + sum(graph.size[i] for i in kept)
+    level = peak = given.problem.static_bytes + sum(graph.size[i] for i in kept)
     for i in order:
         level += graph.size[i]
-        buffer = graph.size[t] if graph.comm[t] and i < t else 0
+        buffer = graph.size[t] + given.workspace[t] if graph.comm[t] and i < t else 0
         peak = max(peak, level + buffer + given.workspace[i])
         level -= sum(graph.size[j] for j in (*graph.inputs[i], i) if last[j] == i and run.get(j, kept.get(j)) == t)
     return peak
@@ -124,14 +124,16 @@ def measure(given: Given, draft: Draft, kept: Kept | None = None) -> Measured:
     """Follow the draft stage by stage (formats.md 14.6 to 14.11); `kept` is that of its recomputations, if known."""
     kept = kept_of(given, draft.again) if kept is None else kept
     fault = kept.fault
-    readers = []
+    readers = list[int]()
+    read = set[tuple[int, int]]()
     for away in draft.away:
         reader = first_reader(kept, away)
-        if reader is None:
+        if reader is None or (away.op, reader) in read:
             return Measured(
                 0, kept.peaks, fault or f"op {away.op} cannot be away from {away.out_after} to {away.in_at}"
             )
         readers.append(reader)
+        read.add((away.op, reader))
     peaks = present(given, kept, draft.away)
     if fault is None and max(peaks) > given.budget:
         stage = next(t for t, peak in enumerate(peaks) if peak > given.budget)

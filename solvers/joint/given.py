@@ -137,10 +137,13 @@ def given_of(problem: JointProblem) -> Given:
 def recompute_half(problem: JointProblem) -> RecomputeGraphProblem:
     """The problem without its link: its plans are the joint ones that swap nothing.
 
-    That kind knows no workspace: the largest one counts as static memory, which may cost more than it must and never
-    allows a plan that does not fit.
+    That kind knows no workspace: the largest one counts as static memory, and beside one of communication that of what
+    may run again meanwhile, which may cost more than it must and never allows a plan that does not fit.
     """
-    return problem.without_link(max(op.workspace_bytes for op in problem.ops))
+    ops = problem.ops
+    beside = max((op.workspace_bytes for op in ops if op.replay and not op.comm), default=0)
+    window = max((op.workspace_bytes for op in ops[problem.replays_from :] if op.comm), default=0)
+    return problem.without_link(max(window + beside, *(op.workspace_bytes for op in ops)))
 
 
 def least_budget_bytes(problem: JointProblem) -> int:

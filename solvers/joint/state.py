@@ -259,7 +259,7 @@ class State:
         size, order = graph.size, [*sorted(run), t]
         level = peak = sum(size[j] for j in self.reads[t] if j not in run)
         last = {j: i for i in order for j in (*graph.inputs[i], i)}
-        buffer = size[t] if graph.comm[t] else 0
+        buffer = size[t] + workspace[t] if graph.comm[t] else 0
         for i in order:
             level += size[i]
             peak = max(peak, level + workspace[i] + (buffer if i < t else 0))

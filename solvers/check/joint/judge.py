@@ -107,10 +107,8 @@ def _once(problem: JointProblem) -> tuple[Sets, Sets]:
 
 
 def _places(problem: JointProblem, plan: JointPlan) -> list[str]:
-    """Entries name ops and stages that there are, t < k, and none leaves or returns twice at one time."""
+    """Entries name ops and stages that there are, and t < k."""
     count, violations = len(problem.ops), []
-    left: set[tuple[int, int]] = set()
-    back: set[tuple[int, int]] = set()
     for number, swap in enumerate(plan.swap):
         place = f"swap[{number}]: op {swap.op}"
         if max(swap.op, swap.out_after, swap.in_at) >= count:
@@ -122,10 +120,6 @@ def _places(problem: JointProblem, plan: JointPlan) -> list[str]:
             violations.append(
                 f"{place} returns at stage {swap.in_at}, not after stage {swap.out_after}, when it leaves"
             )
-        if (swap.op, swap.out_after) in left or (swap.op, swap.in_at) in back:
-            violations.append(f"{place} leaves after stage {swap.out_after} or returns at {swap.in_at} a second time")
-        left.add((swap.op, swap.out_after))
-        back.add((swap.op, swap.in_at))
     return violations
 
 
@@ -154,19 +148,21 @@ def _returned(plan: JointPlan, count: int) -> Sets:
 
 
 def _entries(problem: JointProblem, plan: JointPlan, computed: Sets, kept: Sets) -> tuple[list[Entry], list[str]]:
-    """14.3: each entry with its first reader; what returns and is not read is a violation."""
+    """14.3: each entry with its first reader; what returns and is not read, or leaves before, is a violation."""
     entries, violations = [], []
+    read: set[tuple[int, int]] = set()
     for number, swap in enumerate(plan.swap):
-        reader = swap.in_at
+        reader, place = swap.in_at, f"swap[{number}]: op {swap.op}"
         while reader < len(kept) and swap.op in kept[reader]:
             if any(swap.op in problem.ops[i].inputs for i in computed[reader]):
+                if (swap.op, reader) in read:
+                    violations.append(f"{place} leaves a second time before stage {reader} reads it")
                 entries.append(Entry(swap.op, swap.out_after, swap.in_at, reader))
+                read.add((swap.op, reader))
                 break
             reader += 1
         else:
-            violations.append(
-                f"swap[{number}]: op {swap.op} returns at stage {swap.in_at} and is gone before any op reads it"
-            )
+            violations.append(f"{place} returns at stage {swap.in_at} and is gone before any op reads it")
     return entries, violations
 
 
@@ -191,7 +187,8 @@ def _fullest(problem: JointProblem, computed: Sets, kept: Sets, plan: JointPlan)
         for i in sorted(run):
             op = problem.ops[i]
             level += op.output_bytes
-            window = problem.ops[t].output_bytes if problem.ops[t].comm and i < t else 0
+            own = problem.ops[t]  # as communication it runs, and has its memory, from the stage's beginning
+            window = own.output_bytes + own.workspace_bytes if own.comm and i < t else 0
             used = level + window + op.workspace_bytes
             peak = (used, i) if used > peak[0] else peak
             for d in {*op.inputs, i}:

@@ -104,7 +104,7 @@ class Stretch:
 
     def _free(self, i: int, q: int) -> int:
         """What is left at most while op i runs again in stage q."""
-        buffer = self._size(q) if self.ops[q].comm else 0
+        buffer = self._size(q) + self.ops[q].workspace_bytes if self.ops[q].comm else 0
         return self.whole - self.ops[i].workspace_bytes - buffer - sum(map(self._size, self._need(i)))
 
     def _time(self, q: int) -> int:

@@ -131,7 +131,7 @@ class _Search:
         ops, present, peak = self.ops, set(held), 0
         for place, i in enumerate(runs):
             present.add(i)
-            buffer = ops[t].output_bytes if ops[t].comm and i < t else 0
+            buffer = ops[t].output_bytes + ops[t].workspace_bytes if ops[t].comm and i < t else 0
             level = sum(ops[j].output_bytes for j in present) + buffer + ops[i].workspace_bytes
             peak = max(peak, self.problem.static_bytes + level)
             later = {j for k in runs[place + 1 :] for j in ops[k].inputs}
@@ -232,11 +232,11 @@ def training(seed: int) -> JointProblem:
     return _budgeted(source, seed, ops)
 
 
-def general(seed: int) -> JointProblem:
+def general(seed: int, count: int | None = None) -> JointProblem:
     """A random graph of 4 to 6 ops that read one to two earlier ones; some communicate, have workspace, run once."""
     source = random.Random(f"joint general {seed}")
     ops = []
-    for t in range(6 if seed % 16 == 1 else source.randint(4, 5)):
+    for t in range(count or (6 if seed % 16 == 1 else source.randint(4, 5))):
         reads = {source.randrange(t) for _ in range(source.randint(1, 2))} if t else set()
         ops.append(_op(source, t, tuple(sorted(reads)), odd=True))
     return _budgeted(source, seed, ops)

@@ -34,6 +34,7 @@ RUNS = ((0, 0), (1, 1), (2, 2), (3, 3), (4, 4))
 SWAPPED = JointPlan(
     compute=RUNS, keep=((1, 0), (2, 1), (3, 1), (3, 2), (4, 3), (4, 0)), swap=(JointSwap(op=0, out_after=1, in_at=4),)
 )
+STAYING = (*SWAPPED.keep, (3, 0))
 AGAIN = JointPlan(compute=(*RUNS, (4, 0)), keep=((1, 0), (2, 1), (3, 1), (3, 2), (4, 3)))
 
 
@@ -45,7 +46,7 @@ def test_times_by_hand() -> None:
     assert JUDGE.decision(CHAIN, SWAPPED).objective_us == 27
     assert JUDGE.decision(CHAIN, AGAIN).objective_us == 26
     assert JUDGE.decision(replace(CHAIN, budget_bytes=11), SWAPPED).objective_us == 23  # room for what leaves
-    early = replace(SWAPPED, swap=(JointSwap(op=0, out_after=1, in_at=3),), keep=(*SWAPPED.keep, (3, 0)))
+    early = replace(SWAPPED, swap=(JointSwap(op=0, out_after=1, in_at=3),), keep=STAYING)
     assert JUDGE.decision(replace(CHAIN, budget_bytes=11), early).objective_us == 24  # stage 3 waits until 11 for it
 
 
@@ -103,7 +104,11 @@ def test_the_link_is_shared_where_it_says_so() -> None:
         ({"compute": (*RUNS, (9, 0))}, "stages and ops are 0…4"),
         ({"swap": (JointSwap(op=0, out_after=9, in_at=10),)}, "stages and ops are 0…4"),
         ({"swap": (JointSwap(op=0, out_after=4, in_at=4),)}, "not after stage 4"),
-        ({"swap": SWAPPED.swap * 2}, "a second time"),
+        ({"swap": SWAPPED.swap * 2}, "op 0 leaves a second time before stage 4 reads it"),
+        (
+            {"swap": tuple(JointSwap(op=0, out_after=t, in_at=k) for t, k in ((1, 3), (3, 4))), "keep": STAYING},
+            "op 0 leaves a second time before stage 4 reads it",
+        ),
         ({"swap": ()}, "stage 4 keeps op 0, which stage 3 neither kept nor computed"),
         ({"swap": (JointSwap(op=0, out_after=2, in_at=4),)}, "leaves after stage 2, which neither keeps nor computes"),
         ({"keep": SWAPPED.keep[:-1]}, "returns at stage 4, which does not keep it"),
@@ -130,6 +135,9 @@ def test_limits_beside_memory() -> None:
     assert "the host holds 4 bytes" in JUDGE.decision(host, SWAPPED).violations[0]
     work = replace(CHAIN, ops=(*CHAIN.ops[:4], op(9, 1, 0, 3, work=3)))
     assert "stage 4 has 10 bytes" in JUDGE.decision(work, SWAPPED).violations[0]
+    window = replace(CHAIN, ops=(*CHAIN.ops[:3], op(5, 1, 1, 2, comm=True, work=3), CHAIN.ops[4]))
+    hidden = replace(AGAIN, compute=(*AGAIN.compute, (3, 0)))  # 1 + 4 + 1 are kept, and 4 made beside 1 + 3
+    assert "stage 3 has 14 bytes" in JUDGE.decision(window, hidden).violations[0]
     once = replace(CHAIN, ops=(op(5, 4, replay=False), *CHAIN.ops[1:]))
     assert "must not run twice" in JUDGE.decision(once, AGAIN).violations[0]
 

@@ -27,7 +27,7 @@ class Filling:
         hop: int,
     ) -> None: ...
     def cheapest(self, rooms: IntArray, prices: IntArray, limit: int) -> tuple[int, list[int]]:
-        """As `prices.Splits` fills its tables: the least price, and the layers of stages from the first on."""
+        """As `CheapestSplits` fills its tables: the least price, and the layers of stages from the first on."""
     def held(self, rooms: IntArray, layers: int, limit: int) -> tuple[IntArray, IntArray, IntArray] | None:
         """As `bounds.StageLimits.held`."""
     def most_in_all(self, rooms: IntArray, layers: int, limit: int) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solvers.ir.replan import ReplanProblem
-from solvers.replan.exact.bounds import IntArray
+from solvers.replan.exact.bounds import FILLING, IntArray
 from solvers.replan.transfer.mapping import NodeKind
 from solvers.replan.transfer.owners import Interval
 from solvers.replan.transfer.senders import sums, whole_layers
@@ -156,6 +156,11 @@ class Market:
         return np.cumsum(found, axis=1, out=found)
 
     @cached_property
+    def lacked(self) -> IntArray:
+        """The load of the layers in front of each that a kind lacks, [kind, layer]."""
+        return self.before(self.weights)
+
+    @cached_property
     def _own(self) -> npt.NDArray[np.bool_]:
         """Which layers a kind holds."""
         runs, layer = np.array(self.runs, dtype=np.int64).reshape(-1, 2), np.arange(self.layers)
@@ -169,6 +174,8 @@ class Market:
 
     def stage_prices(self, nodes: IntArray, sent: IntArray, load: int, widest: int) -> IntArray:
         """The cheapest node for a stage, with what it lacks, [layers behind, own]."""
+        if FILLING is not None:
+            return np.asarray(FILLING.stage_prices(nodes, self.before(sent), self.lacked, widest, load))
         prices = np.where(self.missing(widest) <= load, nodes[:, None, None] + self._lacking(sent, widest), NEVER).min(
             axis=0
         )

@@ -189,8 +189,9 @@ class Pricing:
         return CheapestSplits(self.within, self._stage_prices(nodes, sent), self.effort)
 
     def _stage_prices(self, nodes: IntArray, sent: IntArray) -> IntArray:
-        self.effort.spend(self.market.missing(self.within.widest).size // _STAGES_A_US)
-        return self.market.stage_prices(nodes, sent, self.load, self.within.widest)
+        market, widest = self.market, self.within.widest
+        self.effort.spend(len(market.runs) * (market.layers + 1) * (widest + 1) // _STAGES_A_US)
+        return market.stage_prices(nodes, sent, self.load, widest)
 
     def _affordable(self, splits: CheapestSplits, worth: int) -> list[Split]:
         """Shapes so cheap that all there is could pay for enough of them, with their splits; none: it cannot."""

@@ -12,7 +12,6 @@ from solvers.replan.estimate.objective import Split
 from solvers.replan.exact.bounds import IntArray
 from solvers.replan.exact.market import Market
 from solvers.replan.progress import Effort
-from solvers.replan.transfer.owners import intervals
 
 UNIT = 2**24
 """Prices are counted in this part of a microbatch."""
@@ -30,17 +29,24 @@ class Program:
 
     def __init__(self, market: Market, load: int, shapes: Sequence[Split]) -> None:
         self.market, self.load, self.shapes = market, load, shapes
-        self.stages = sorted({stage for layers, _ in shapes for stage in intervals(layers)})
+        own = np.fromiter((each for layers, _ in shapes for each in layers), dtype=np.int64)
+        depths = np.fromiter((len(layers) for layers, _ in shapes), dtype=np.int64, count=len(shapes))
+        pipeline, wide = np.repeat(np.arange(len(shapes)), depths), market.layers + 1
+        stops = np.cumsum(own) - pipeline * market.layers
+        codes, stage = np.unique((stops - own) * wide + stops, return_inverse=True)
+        start, stop = codes // wide, codes % wide
+        self.stages = list(zip(start.tolist(), stop.tolist(), strict=True))
+        """First layer and end of each stage of any pipeline, rising."""
         self.owners, self.first_owner = market.owners(load), len(shapes)
-        self.first_node = self.first_owner + self.owners.width
-        self.served, self.loose = dict[int, tuple[int, int]](), dict[int, int]()
-        """By column of nodes the kind and the stage that they take; of those that bring nothing, the stage."""
-        self._first_stage = len(self.owners.most)
-        parts = [self._pipelines(), (self.owners.rows, self.owners.columns + self.first_owner, self.owners.values)]
-        *entries, width = self._nodes()
-        rows, columns, values = (np.concatenate(some) for some in zip(*parts, entries, strict=True))
+        self.first_node, self._first_stage = self.first_owner + self.owners.width, len(self.owners.most)
+        parts = [
+            (self._first_stage + stage, pipeline, np.ones(len(own))),
+            (self.owners.rows, self.owners.columns + self.first_owner, self.owners.values),
+            self._nodes(start[:, None], stop[:, None]),
+        ]
+        rows, columns, values = (np.concatenate(some) for some in zip(*parts, strict=True))
         self.upper = np.append(self.owners.most, np.zeros(len(self.stages)))
-        self.worth = np.zeros(self.first_node + width)
+        self.worth = np.zeros(self.first_node + len(self.served))
         self.worth[: self.first_owner] = [count for _, count in shapes]
         self.matrix = csr_array((values, (rows, columns)), shape=(len(self.upper), len(self.worth)))
 
@@ -86,25 +92,18 @@ class Program:
         sent[self.market.weights == 0] = 0
         return nodes, sent
 
-    def _pipelines(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """Which stages pipelines take: entries."""
-        row_of = {stage: self._first_stage + number for number, stage in enumerate(self.stages)}
-        rows = [row_of[stage] for split, _ in self.shapes for stage in intervals(split)]
-        depths = [len(split) for split, _ in self.shapes]
-        return np.array(rows, dtype=np.int64), np.repeat(np.arange(len(depths)), depths), np.ones(len(rows))
-
-    def _nodes(self) -> tuple[IntArray, IntArray, FloatArray, int]:
+    def _nodes(self, start: IntArray, stop: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
         """Which nodes take which stages, and what these lack then: of each stage first those that bring nothing.
 
-        Entries, and the number of columns.
+        Entries; `served` is the kind (−1: any that bring nothing) and the stage of each column.
         """
-        market, stages = self.market, np.array(self.stages, dtype=np.int64).reshape(-1, 2)
-        start, stop = stages[:, :1], stages[:, 1:]
+        market = self.market
         runs = np.array([(0, 0), *market.runs], dtype=np.int64)  # the first kind stands for all that bring nothing
         begin, last = np.maximum(runs[:, 0], start), np.minimum(runs[:, 1], stop)
         brings = begin < last
         begin, last = np.where(brings, begin, stop), np.where(brings, last, stop)
         number, kind = np.nonzero(self._useful(brings, start[:, 0], stop[:, 0]))
+        self.served = np.column_stack([kind - 1, number])
         columns = self.first_node + np.arange(len(number))
         layer = start[number] + np.arange(int((stop - start).max(initial=0)))
         lacks = (layer < begin[number, kind][:, None]) | (layer >= last[number, kind][:, None])
@@ -115,22 +114,20 @@ class Program:
             copies = np.vstack([np.arange(market.layers), market.copy])[
                 kind[:, None], layer.clip(max=market.layers - 1)
             ]
-        at = np.where(kind, kind - 1, market.loose_row), self._first_stage + number, market.copy_row + copies
-        rows, values = np.column_stack(at), np.column_stack([np.ones_like(kind), -np.ones_like(kind), lacks])
-        some = values != 0
-        for column, k, n in zip(columns.tolist(), kind.tolist(), number.tolist(), strict=True):
-            if k:
-                self.served[column] = k - 1, n
-            else:
-                self.loose[column] = n
-        spread = np.broadcast_to(columns[:, None], rows.shape)
-        return rows[some], spread[some], values[some].astype(np.float64), len(number)
+        lacking = np.nonzero(lacks)[0]
+        rows = np.where(kind, kind - 1, market.loose_row), self._first_stage + number, market.copy_row + copies[lacks]
+        ones = np.ones(len(number))
+        return (
+            np.concatenate(rows),
+            np.concatenate([columns, columns, columns[lacking]]),
+            np.concatenate([ones, -ones, np.ones(len(lacking))]),
+        )
 
     def _useful(self, brings: npt.NDArray[np.bool_], start: IntArray, stop: IntArray) -> npt.NDArray[np.bool_]:
         """Which kinds may take which stages and bring something, they or their hosts, [stage, kind]; the first all."""
         market = self.market
         far = np.concatenate([[0], np.cumsum(market.weights[: market.layers])])
-        before = np.vstack([far, market.before(market.weights)])
+        before = np.vstack([far, market.lacked])
         if market.inside:
             near = np.zeros((len(market.runs) + 1, market.layers + 1), dtype=np.int64)
             np.cumsum(market.near, axis=1, out=near[1:, 1:])

@@ -117,12 +117,12 @@ def _whole(program: Program, amounts: IntArray) -> Whole:
     """What whole amounts of a program say."""
     pipelines, needed = _pipelines(program, amounts)
     flow = np.zeros((len(program.market.runs), len(program.stages)), dtype=np.int64)
-    for column, (kind, stage) in program.served.items():
-        flow[kind, stage] += amounts[column]
+    kind, stage = program.served.T
+    flow[kind[kind >= 0], stage[kind >= 0]] = amounts[program.first_node :][kind >= 0]
     owned = amounts[program.first_owner : program.first_node]
     spare = owned[list(program.owners.brought)]
-    for column, stage in program.loose.items():
-        flow[:, stage] += (taken := _first(spare, int(amounts[column])))
+    for column in np.flatnonzero(kind < 0).tolist():
+        flow[:, stage[column]] += (taken := _first(spare, int(amounts[program.first_node + column])))
         spare -= taken
     flow = _at_most(flow, needed)  # more nodes than are needed may stand at a stage
     sent = {(kind, layer): int(owned[column]) for column, (kind, layer) in program.owners.sent.items()}
@@ -138,11 +138,11 @@ def _rounded(program: Program, found: glop.Priced, kinds: Sequence[int], numbers
     market = program.market
     pipelines, needed = _pipelines(program, _rounded_amounts(found.amounts[: len(kinds)] + _WHOLE, kinds, numbers))
     flow = np.zeros((len(market.runs), len(program.stages)), dtype=np.int64)
-    for column, (kind, stage) in program.served.items():
-        flow[kind, stage] = int(found.amounts[column] + _WHOLE)
+    kind, stage = program.served.T
+    flow[kind[kind >= 0], stage[kind >= 0]] = (found.amounts[program.first_node :] + _WHOLE)[kind >= 0]
     flow = _at_most(flow, needed)
     start, stop = np.array(program.stages, dtype=np.int64).reshape(-1, 2).T
-    sums, prices = market.before(market.weights), market.before(program.prices(found, _CENTS)[1])
+    sums, prices = market.lacked, market.before(program.prices(found, _CENTS)[1])
     load = sums[:, stop] - sums[:, start]
     cost = (prices[:, stop] - prices[:, start]) * _CENTS + load * _CENTS // max(1, int(load.max()))
     cost = np.where(load <= program.load, cost.astype(np.float64), np.inf)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import msgspec
+import numpy as np
 import pytest
 
 from experiments.bench.deep import deep_cluster
@@ -13,8 +14,9 @@ from solvers.check.replan.judge import judge_replan
 from solvers.ir import Hosts, Limits, ReplanProblem, Status
 from solvers.replan import ExactReplan
 from solvers.replan.algorithm1 import Algorithm1
+from solvers.replan.exact import market, transition
 from solvers.replan.exact import solver as exact
-from solvers.replan.exact import transition
+from solvers.replan.exact.bounds import FILLING, IntArray
 from solvers.replan.exact.closing import closed
 from solvers.replan.exact.incumbent import Incumbent
 from solvers.replan.exact.market import Market
@@ -63,14 +65,14 @@ def test_no_load_is_excluded_that_a_plan_keeps_to(cluster: Callable[[int], Repla
             step = steps.step_us(tuple((one.layers, one.microbatches) for one in plan.pipelines))
             every = Questions(Incumbent(problem, steps, Progress(LIMITS, None))).market
             within = steps.within(step, load // topology.least_price) or []
-            for market, most in ((every, load), (every.at_one_rate, load // topology.least_price)):
+            for one, most in ((every, load), (every.at_one_rate, load // topology.least_price)):
                 counts = [partial(steps.most_within, limit_us=some.limit_us) for some in within]
                 pricing = [
-                    Pricing(market, most, some, lambda: False, None, count)
+                    Pricing(one, most, some, lambda: False, None, count)
                     for some, count in zip(within, counts, strict=True)
                 ]
-                left = [one for one in pricing if one.excluded([]) is not None]
-                assert not within or not all(closed(one).excluded for one in left), problem.name
+                left = [each for each in pricing if each.excluded([]) is not None]
+                assert not within or not all(closed(each).excluded for each in left), problem.name
                 asked += bool(within)
             less += (
                 bool(within)
@@ -130,3 +132,20 @@ def test_an_owner_sends_whole_layers() -> None:
     market = flat_market({(0, 3): 1}, [5, 2, 2])
     assert market.loads(10) == [0, 2, 4, 5, 6, 7, 8, 9, 10]
     assert market.patterns((0, 3), 9) == [((5, 0), (2, 4)), ((5, 1), (2, 2))]
+
+
+@pytest.mark.skipif(FILLING is None, reason="the native extension was not built: run make build")
+def test_the_native_extension_says_the_same_prices_of_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(60):
+        problem, draw = small(seed, (random_problem, unlike_problem)[seed % 2]), np.random.default_rng(seed)
+        if problem.current is None:
+            continue
+        steps = StepTimes(problem, Movable(problem), 2000, lambda: False)
+        every = Questions(Incumbent(problem, steps, Progress(LIMITS, None))).market
+        for some in (every, every.at_one_rate, every.by_host):
+            nodes, sent = draw.integers(0, 9, len(some.runs)), draw.integers(0, 9, len(some.weights))
+            load, said = int(draw.choice(some.lacked.ravel())), list[IntArray]()
+            for native in (FILLING, None):
+                monkeypatch.setattr(market, "FILLING", native)
+                said.append(some.stage_prices(nodes, sent, load, seed % 3 + 1))
+            assert (said[0] == said[1]).all(), problem.name

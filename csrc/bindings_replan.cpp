@@ -19,6 +19,7 @@
 #include "replan/knapsack.h"
 #include "replan/pipeline.h"
 #include "replan/responses.h"
+#include "replan/stages.h"
 #include "replan/transport.h"
 
 namespace py = pybind11;
@@ -124,6 +125,23 @@ void of_responses(py::module_& module) {
   module.def("undominated", &undominated<T>, "groups"_a, "rows"_a.noconvert(), "order"_a, "rank"_a = py::none());
 }
 
+std::vector<std::pair<int64_t, int64_t>> filled(const std::map<int64_t, int64_t>& worth, int64_t nodes) {
+  if (nodes < 0 || (!worth.empty() && worth.begin()->first < 1))
+    throw std::invalid_argument("a knapsack has no room for " + std::to_string(nodes) +
+                                " nodes, or depths below 1: give none below");
+  return replan::filled(worth, nodes);
+}
+
+Array stage_prices(const Array& nodes, const Array& sent, const Array& weights, int64_t widest, int64_t load) {
+  if (sent.ndim() != 2 || weights.ndim() != 2 || sent.shape(0) != nodes.size() || weights.shape(0) != nodes.size() ||
+      sent.shape(1) != weights.shape(1) || sent.shape(1) < 1 || widest < 0)
+    throw std::invalid_argument("tables of what is lacked do not belong to " + std::to_string(nodes.size()) +
+                                " kinds and stages of at most " + std::to_string(widest) + " layers: give each a row");
+  const auto layers = static_cast<size_t>(sent.shape(1)) - 1, wide = static_cast<size_t>(widest);
+  return arrayed(replan::stage_prices(listed(nodes), sent.data(), weights.data(), layers, wide, load))
+      .reshape({sent.shape(1), static_cast<py::ssize_t>(widest) + 1});
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_filling, module) {
@@ -158,6 +176,8 @@ PYBIND11_MODULE(_filling, module) {
         return std::make_tuple(found.node, found.pipeline, found.unit, found.total);
       },
       "worth"_a, "nodes"_a, "most"_a);
+  module.def("filled", &filled, "worth"_a, "nodes"_a);
+  module.def("stage_prices", &stage_prices, "nodes"_a, "sent"_a, "weights"_a, "widest"_a, "load"_a);
   using Ends = std::pair<int64_t, int64_t>;
   py::class_<replan::Filling>(module, "Filling")
       .def(py::init([](size_t depth, int64_t microbatches, int64_t layers, const Ends& each, const Ends& first,

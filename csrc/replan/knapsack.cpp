@@ -1,7 +1,6 @@
 #include "replan/knapsack.h"
 
-#include <utility>
-#include <vector>
+#include <algorithm>
 
 namespace replan {
 
@@ -25,6 +24,28 @@ Prices prices(const std::map<int64_t, int64_t>& worth, int64_t nodes, int64_t mo
     return {node, pipeline, unit, node * nodes + pipeline * most};
   }
   return {0, hull.back().second, 1, hull.back().second * most};
+}
+
+std::vector<std::pair<int64_t, int64_t>> filled(const std::map<int64_t, int64_t>& worth, int64_t nodes) {
+  std::vector<std::vector<int64_t>> tables{std::vector<int64_t>(static_cast<std::size_t>(nodes) + 1, 0)};
+  std::vector<std::size_t> order;
+  for (const auto& [depth, value] : worth) {
+    const auto wide = static_cast<std::size_t>(depth);
+    if (depth > nodes || value <= tables.back()[wide]) continue;
+    order.push_back(wide);
+    std::vector<int64_t> table = tables.back();
+    for (std::size_t cell = wide; cell < table.size(); ++cell)
+      table[cell] = std::max(table[cell], table[cell - wide] + value);
+    tables.push_back(std::move(table));
+  }
+  std::vector<std::pair<int64_t, int64_t>> counts;
+  std::size_t left = tables.front().size() - 1;
+  for (std::size_t number = order.size(); number > 0; --number) {
+    const std::size_t depth = order[number - 1], before = left;
+    while (tables[number][left] != tables[number - 1][left]) left -= depth;
+    if (left < before) counts.emplace_back(depth, (before - left) / depth);
+  }
+  return counts;
 }
 
 }  // namespace replan

@@ -1,8 +1,11 @@
-// What nodes and pipelines are worth at most: `_prices` of solvers/replan/knapsack.py.
+// What nodes and pipelines are worth at most, and what fills nodes best: `_prices`, `_fill_all` of
+// solvers/replan/knapsack.py.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <utility>
+#include <vector>
 
 namespace replan {
 
@@ -13,5 +16,8 @@ struct Prices {
 
 // `worth`: microbatches by depth. A side of the concave hull of these points.
 Prices prices(const std::map<int64_t, int64_t>& worth, int64_t nodes, int64_t most);
+
+// How many pipelines of each depth, the deepest first, count the most on so many nodes.
+std::vector<std::pair<int64_t, int64_t>> filled(const std::map<int64_t, int64_t>& worth, int64_t nodes);
 
 }  // namespace replan

@@ -9,7 +9,7 @@ from solvers.native import extension
 from solvers.replan.estimate.rounds import IntArray
 
 NATIVE = extension("solvers.replan.exact._filling")
-"""Does what `prices_in_python` does, number for number."""
+"""Does what `prices_in_python` and `fill_in_python` do, number for number."""
 _CELLS = 2**24
 """Entries of tables held at once."""
 _TABLE = 2**21
@@ -192,6 +192,11 @@ def _fill_counted(worth: Mapping[int, int], nodes: int, most: int) -> dict[int, 
 
 def _fill_all(worth: Mapping[int, int], nodes: int) -> dict[int, int]:
     """The knapsack itself, one depth after the other, each any number of times; none that smaller ones replace."""
+    return fill_in_python(worth, nodes) if NATIVE is None else dict(NATIVE.filled(worth, nodes))
+
+
+def fill_in_python(worth: Mapping[int, int], nodes: int) -> dict[int, int]:
+    """The same without the native extension."""
     tables, order = [np.zeros(nodes + 1, dtype=np.int64)], list[int]()
     for depth in sorted(worth):
         if depth <= nodes and worth[depth] > tables[-1][depth]:

@@ -3,6 +3,8 @@
 `bounds.Paths` and `transfer.transportation` are its faces for everyone else.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,7 +29,7 @@ class Filling:
         hop: int,
     ) -> None: ...
     def cheapest(self, rooms: IntArray, prices: IntArray, limit: int) -> tuple[int, list[int]]:
-        """As `prices.Splits` fills its tables: the least price, and the layers of stages from the first on."""
+        """As `CheapestSplits` fills its tables: the least price, and the layers of stages from the first on."""
     def held(self, rooms: IntArray, layers: int, limit: int) -> tuple[IntArray, IntArray, IntArray] | None:
         """As `bounds.StageLimits.held`."""
     def most_in_all(self, rooms: IntArray, layers: int, limit: int) -> int:
@@ -40,6 +42,12 @@ def pipelines_us(forward: IntArray, backward: IntArray, microbatches: int, hop: 
 
 def prices(worth: dict[int, int], nodes: int, most: int) -> tuple[int, int, int, int]:
     """As `knapsack.prices_in_python`."""
+
+def filled(worth: Mapping[int, int], nodes: int) -> list[tuple[int, int]]:
+    """As `knapsack.fill_in_python`, in this order."""
+
+def stage_prices(nodes: IntArray, sent: IntArray, weights: IntArray, widest: int, load: int) -> IntArray:
+    """As `Market.stage_prices`, of what the layers in front of each that a kind lacks cost and weigh, [kind, layer]."""
 
 def transported(cost: NDArray[np.float64], supply: IntArray, demand: IntArray) -> IntArray | None:
     """As `transportation._Paths.solve`, step by step: supplies and demands are equal in sum."""

@@ -288,7 +288,7 @@ class StageLimits:
     problem: ReplanProblem
     fullest: int
     movable: npt.NDArray[np.bool_] | None = None
-    known: tuple[PathTable, Suffixes] | None = None
+    known: tuple[PathTable, Suffixes, Callable[[int, int], IntArray]] | None = None
 
     @cached_property
     def paths(self) -> PathTable:
@@ -302,7 +302,7 @@ class StageLimits:
 
     def limited(self, fullest: int, movable: npt.NDArray[np.bool_] | None) -> "StageLimits":
         """The same problem with other limits."""
-        return replace(self, fullest=fullest, movable=movable, known=(self.paths, self.suffixes))
+        return replace(self, fullest=fullest, movable=movable, known=(self.paths, self.suffixes, self._by_memory))
 
     def allows(self, layers: Sequence[int]) -> bool:
         """Whether a split keeps to `fullest` and `movable` (memory is another matter)."""
@@ -358,13 +358,25 @@ class StageLimits:
     def _rooms(self) -> Callable[[int, int], IntArray]:
         @lru_cache(maxsize=_KEPT)
         def rooms(depth: int, microbatches: int) -> IntArray:
-            problem, waiting = self.problem, np.arange(1, depth + 1, dtype=np.int64).clip(max=microbatches)
+            return np.minimum(self._by_memory(depth, microbatches), self.fullest)
+
+        return rooms
+
+    @cached_property
+    def _by_memory(self) -> Callable[[int, int], IntArray]:
+        """`rooms` by memory alone."""
+        if self.known is not None:
+            return self.known[2]
+        problem = self.problem
+
+        @lru_cache(maxsize=_KEPT)
+        def rooms(depth: int, microbatches: int) -> IntArray:
+            waiting = np.arange(1, depth + 1, dtype=np.int64).clip(max=microbatches)
             each = problem.layer_static_bytes + waiting * problem.layer_activation_bytes
             free = np.full(depth, problem.memory_bytes, dtype=np.int64)
             free[0] -= problem.last_static_bytes
             free[-1] -= problem.first_static_bytes
-            few = np.where(each > 0, free // np.maximum(each, 1), np.where(free >= 0, self.fullest, -1))
-            return np.minimum(few, self.fullest)
+            return np.where(each > 0, free // np.maximum(each, 1), np.where(free >= 0, _MANY, -1))
 
         return rooms
 

@@ -11,10 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from solvers.replan.estimate.objective import Split
 from solvers.replan.exact.bounds import IntArray
+from solvers.replan.exact.cheapest import CheapestSplits, Layers, Shape
 from solvers.replan.exact.counts import STEPS, STEPS_A_US, undominated, whole_numbers
 from solvers.replan.exact.market import NEVER
-from solvers.replan.exact.prices import UNIT, Layers, Pricing, Program, Splits, Whole
+from solvers.replan.exact.prices import Pricing
+from solvers.replan.exact.program import UNIT, Program
+from solvers.replan.exact.wholes import Whole, placed
 
 _COMBINED_US = 2_000
 """About what a row that others imply takes."""
@@ -27,8 +31,6 @@ _NEARBY, _APART = 12, 0.3
 _ENOUGH = 1 - 1e-9
 """Fractions of pipelines this close to whole numbers of them keep to the load."""
 
-Shape = tuple[int, int]
-
 
 @dataclass(frozen=True)
 class Closed:
@@ -38,7 +40,7 @@ class Closed:
     """
 
     excluded: bool
-    splits: tuple[tuple[Layers, int], ...] = ()
+    splits: tuple[Split, ...] = ()
     plan: Whole | None = None
 
 
@@ -155,12 +157,12 @@ class _Closing:
         self.costs = [[row[number] for number in kept] for row in self.costs]
         return bool(gone)
 
-    def _cheapest(self, splits: Splits, shape: Shape) -> tuple[int, Layers | None]:
+    def _cheapest(self, splits: CheapestSplits, shape: Shape) -> tuple[int, Layers | None]:
         """The least price of a split of this shape, and the split."""
         ((price, split),) = splits.cheapest([shape])
         return price, split()
 
-    def _cheapest_real(self, splits: Splits, shape: Shape) -> tuple[int, Layers | None]:
+    def _cheapest_real(self, splits: CheapestSplits, shape: Shape) -> tuple[int, Layers | None]:
         """What a split that does end in time costs at least, and one of those that cost less than all known."""
         counted = self.pricing.counted
         assert counted is not None, "only then real splits are known"
@@ -175,7 +177,7 @@ class _Closing:
         self,
         numbers: dict[Shape, int],
         known: dict[Shape, dict[Layers, None]],
-        cheapest: Callable[[Splits, Shape], tuple[int, Layers | None]],
+        cheapest: Callable[[CheapestSplits, Shape], tuple[int, Layers | None]],
     ) -> tuple[IntArray, IntArray, dict[Shape, int]] | tuple[()] | None:
         """Prices that so many pipelines cannot pay, and what these cost; none where fractions keep to the load.
 
@@ -224,7 +226,7 @@ class _Closing:
         if len({number for number, _ in shares}) < len(numbers):
             return None
         program = Program(self.market.by_host, self.load, [shape for _, shape in shares])
-        return program.placed([number for number, _ in shares], list(numbers.values()), self.effort)
+        return placed(program, [number for number, _ in shares], list(numbers.values()), self.effort)
 
     def _learn(self, nodes: IntArray, sent: IntArray, told: dict[Shape, int]) -> None:
         """What all shapes cost at these prices, of some `told` already."""

@@ -1,7 +1,4 @@
-"""What the nodes of one problem hold and can be sent, and what stages on them cost at prices (README, proof 7).
-
-One file: with hosts and without, what nodes lack, what owners send and what all of it is worth are one table of copies.
-"""
+"""What the nodes of one problem hold and can be sent, and what stages on them cost at prices (README, proof 7)."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solvers.ir.replan import ReplanProblem
-from solvers.replan.exact.bounds import IntArray
+from solvers.replan.exact.bounds import FILLING, IntArray
 from solvers.replan.transfer.mapping import NodeKind
 from solvers.replan.transfer.owners import Interval
 from solvers.replan.transfer.senders import sums, whole_layers
@@ -90,7 +87,6 @@ class Market:
         self.owned = Counter[tuple[Interval, int]]()
         for run, host, count in zip(self.runs, self.hosts, self.counts.tolist(), strict=True):
             self.owned[run, host] += count
-        self._shared, self._missing = dict[int, tuple[IntArray, IntArray]](), dict[int, IntArray]()
         self._patterns = dict[tuple[frozenset[int], int], list[Pattern] | None]()
         self._owners, self._wholes = dict[int, Owners](), dict[tuple[frozenset[int], int], int]()
 
@@ -128,24 +124,10 @@ class Market:
         """The row of nodes that bring nothing."""
         return self.copy_row + len(self.weights) + len(self.owned)
 
-    def _stages(self, widest: int) -> tuple[IntArray, IntArray]:
-        """First layer and end of every stage of at most `widest` layers, [layers behind, own]."""
-        behind, own = np.indices((self.layers + 1, widest + 1))
-        return np.maximum(self.layers - behind - own, 0), self.layers - behind
-
-    def _lacking(self, values: IntArray, widest: int) -> IntArray:
+    def _lacking(self, before: IntArray, widest: int) -> IntArray:
         """The sum of the values of the layers that a kind lacks for a stage, [kind, layers behind, own]."""
-        start, end = self._stages(widest)
-        if len(self.links) > 1:
-            before = self.before(values)
-            return np.asarray(before[:, end] - before[:, start])
-        sums = np.concatenate([[0], np.cumsum(values)])
-        if widest not in self._shared:
-            runs = np.array(self.runs, dtype=np.int64).reshape(-1, 2)
-            first = np.maximum(runs[:, :1, None], start)
-            self._shared[widest] = first, np.maximum(np.minimum(runs[:, 1:, None], end), first)
-        first, last = self._shared[widest]
-        return np.asarray((sums[end] - sums[start]) - (sums[last] - sums[first]))
+        behind, own = np.indices((self.layers + 1, widest + 1))
+        return np.asarray(before[:, self.layers - behind] - before[:, np.maximum(self.layers - behind - own, 0)])
 
     def before(self, values: IntArray) -> IntArray:
         """The sum of the values of the layers in front of each that a kind lacks, [kind, layer]."""
@@ -156,22 +138,22 @@ class Market:
         return np.cumsum(found, axis=1, out=found)
 
     @cached_property
+    def lacked(self) -> IntArray:
+        """The load of the layers in front of each that a kind lacks, [kind, layer]."""
+        return self.before(self.weights)
+
+    @cached_property
     def _own(self) -> npt.NDArray[np.bool_]:
         """Which layers a kind holds."""
         runs, layer = np.array(self.runs, dtype=np.int64).reshape(-1, 2), np.arange(self.layers)
         return np.asarray((runs[:, :1] <= layer) & (layer < runs[:, 1:]))
 
-    def missing(self, widest: int) -> IntArray:
-        """The load that a node of each kind would receive, [kind, layers behind, own]."""
-        if widest not in self._missing:
-            self._missing[widest] = self._lacking(self.weights, widest)
-        return self._missing[widest]
-
     def stage_prices(self, nodes: IntArray, sent: IntArray, load: int, widest: int) -> IntArray:
         """The cheapest node for a stage, with what it lacks, [layers behind, own]."""
-        prices = np.where(self.missing(widest) <= load, nodes[:, None, None] + self._lacking(sent, widest), NEVER).min(
-            axis=0
-        )
+        if FILLING is not None:
+            return np.asarray(FILLING.stage_prices(nodes, self.before(sent), self.lacked, widest, load))
+        may, costs = self._lacking(self.lacked, widest) <= load, self._lacking(self.before(sent), widest)
+        prices = np.where(may, nodes[:, None, None] + costs, NEVER).min(axis=0)
         behind, own = np.indices(prices.shape)
         return np.where((own >= 1) & (behind + own <= self.layers), prices, NEVER)
 
@@ -186,7 +168,7 @@ class Market:
         """All that nodes may lack for a stage, in bytes: so many layers, the first or the last among them or not."""
         sizes, layers = self.sizes, self.layers
         if layers < 3 or len(inner := set(sizes[1:-1].tolist())) > 1:
-            return {0, *np.unique(self.missing(layers)).tolist()}
+            return {0, *np.unique(self._lacking(self.lacked, layers)).tolist()}
         start, end = (np.arange(layers + 1, dtype=np.int16)[index] for index in np.triu_indices(layers + 1, 1))
         seen = np.zeros(4 * (layers + 1), dtype=np.bool_)
         for first, last in set(self.runs):

@@ -10,10 +10,11 @@ from solvers.ir.solution import Limits, Solution, Watch
 from solvers.replan.answers import better, why_none
 from solvers.replan.estimate.objective import stretched_us
 from solvers.replan.exact.bounds import StageLimits
+from solvers.replan.exact.incumbent import Replanned
 from solvers.replan.exact.movable import Movable
 from solvers.replan.exact.others import MOST_NODES_TIMES_LAYERS, best_of_others, is_deep
 from solvers.replan.exact.steps import StepTimes
-from solvers.replan.exact.transition import Replanned, replanned
+from solvers.replan.exact.transition import replanned
 from solvers.replan.holding import holds
 from solvers.replan.progress import ENDED, NONE_YET, Effort, Progress
 from solvers.replan.reroute import rerouted

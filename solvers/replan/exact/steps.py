@@ -15,10 +15,10 @@ from solvers.replan.estimate.objective import Split
 from solvers.replan.estimate.pipeline import stage_times_us
 from solvers.replan.estimate.sync import sync_us
 from solvers.replan.exact.bounds import FILLING, StageLimits
+from solvers.replan.exact.cheapest import Within
 from solvers.replan.exact.every_plan import EveryPlan
 from solvers.replan.exact.movable import Movable
 from solvers.replan.exact.placement import WITNESSES, witness_within
-from solvers.replan.exact.prices import Within
 from solvers.replan.exact.promise import Promises
 from solvers.replan.exact.rows import Excluded, Exclusions, Guess, Rows
 from solvers.replan.exact.start import level_split

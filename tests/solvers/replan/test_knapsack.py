@@ -117,9 +117,11 @@ def test_few_pipelines_of_any_depths_are_filled_exactly() -> None:
 
 
 @pytest.mark.skipif(knapsack.NATIVE is None, reason="the native extension was not built: run make build")
-def test_the_native_extension_says_the_same_prices() -> None:
+def test_the_native_extension_says_the_same_prices_and_fillings() -> None:
     source = random.Random(1)
     for _ in range(500):
         worth = {source.randint(1, 60): source.randint(0, 200) for _ in range(source.randint(1, 20))}
         nodes, most = source.randint(1, 2000), source.randint(1, 200)
         assert knapsack._prices(worth, nodes, most) == knapsack.prices_in_python(worth, nodes, most), worth
+        filled = knapsack._fill_all(worth, nodes)
+        assert list(filled.items()) == list(knapsack.fill_in_python(worth, nodes).items()), worth

@@ -10,7 +10,7 @@ from solvers.ir import Limits, ReplanPlan, ReplanProblem, Solution, Solver, Stat
 from solvers.replan.algorithm1 import Algorithm1
 from solvers.replan.answers import why_none
 from solvers.replan.estimate.objective import step_us
-from solvers.replan.exact import transition
+from solvers.replan.exact.questions import Questions
 from solvers.replan.exact.solver import ExactReplan
 from solvers.replan.holding import holds
 from solvers.replan.instances import Model
@@ -136,7 +136,7 @@ def test_nodes_are_not_chosen_where_that_would_end_long_after_the_limits(monkeyp
     soon = ExactReplan().solve(problem, Limits(time_s=60))
     assert soon.plan is not None and soon.plan.policy == "dynamic"
     monkeypatch.setattr(Restorer, "about_s", lambda *_: 1e6)
-    monkeypatch.setattr(transition._Search, "_prices", False)
+    monkeypatch.setattr(Questions, "possible", False)
     late = ExactReplan().solve(problem, Limits(time_s=60))
     assert late.plan is not None and late.plan.policy == "reroute"
     assert late.bound is not None and late.bound <= judged(problem, soon) < judged(problem, late)

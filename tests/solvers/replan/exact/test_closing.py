@@ -9,10 +9,12 @@ from experiments.bench.deep import deep_cluster
 from solvers.check.replan.judge import judge_replan
 from solvers.ir import Limits, ReplanProblem, Status
 from solvers.replan import ExactReplan
-from solvers.replan.exact import transition
+from solvers.replan.exact import questions
 from solvers.replan.exact.closing import Closed, _Closing, closed
+from solvers.replan.exact.incumbent import Incumbent
 from solvers.replan.exact.movable import Movable
 from solvers.replan.exact.prices import Pricing
+from solvers.replan.exact.questions import Questions
 from solvers.replan.exact.steps import StepTimes
 from solvers.replan.progress import Progress
 from solvers.replan.transfer.owners import layer_bytes
@@ -23,11 +25,11 @@ LIMITS = Limits(time_s=60)
 
 def _pricing(problem: ReplanProblem, latest_us: int, load: int) -> list[Pricing]:
     """What is asked of plans with such a T_step in which no node is busier, nothing being excluded yet."""
-    search = transition._Search(problem, _steps(problem), Progress(LIMITS, None))
-    asked = list[Pricing]()
-    for within in search.steps.within(latest_us, load) or ():
-        counts = partial(search.steps.most_within, limit_us=within.limit_us)
-        asked.append(Pricing(search.market, load, within, lambda: False, None, counts))
+    steps, asked = _steps(problem), list[Pricing]()
+    market = Questions(Incumbent(problem, steps, Progress(LIMITS, None))).market
+    for within in steps.within(latest_us, load) or ():
+        counts = partial(steps.most_within, limit_us=within.limit_us)
+        asked.append(Pricing(market, load, within, lambda: False, None, counts))
         asked[-1]._settle(*asked[-1]._solved()[1:])
     return asked
 
@@ -63,7 +65,7 @@ def test_they_close_what_fractions_leave_open(monkeypatch: pytest.MonkeyPatch) -
     answer = ExactReplan().solve(problem, LIMITS)
     assert answer.status is Status.OPTIMAL and answer.plan is not None
     assert judge_replan(problem, answer.plan).objective_us == answer.objective
-    monkeypatch.setattr(transition, "closed", lambda pricing: Closed(False))
+    monkeypatch.setattr(questions, "closed", lambda pricing: Closed(False))
     assert ExactReplan().solve(problem, LIMITS).status is Status.FEASIBLE
 
 

@@ -8,11 +8,10 @@ import pytest
 
 from solvers.ir import ReplanProblem
 from solvers.replan.estimate.pipeline import every_batch_us
-from solvers.replan.exact import bounds
-from solvers.replan.exact import prices as prices_module
+from solvers.replan.exact import bounds, cheapest
 from solvers.replan.exact.bounds import StageLimits
+from solvers.replan.exact.cheapest import CheapestSplits, Within
 from solvers.replan.exact.market import NEVER
-from solvers.replan.exact.prices import Splits, Within
 from tests.solvers.replan.exact.problems import all_times_us, random_problem
 
 NATIVE = pytest.mark.skipif(bounds.FILLING is None, reason="the native extension was not built: run make build")
@@ -79,10 +78,10 @@ def test_the_cheapest_splits_are_those_of_python(monkeypatch: pytest.MonkeyPatch
         shapes = [(depth, microbatches), (depth, max(1, microbatches - 1))]
         said = []
         for native in (bounds.FILLING, None):
-            monkeypatch.setattr(prices_module, "FILLING", native)
+            monkeypatch.setattr(cheapest, "FILLING", native)
             for some in (prices, np.where(prices < NEVER, prices // 2, NEVER)):  # what binds stages is remembered
-                cheapest = Splits(Within(limits, limit_us, {depth: microbatches}), some).cheapest(shapes)
-                said.append([(price, split() if price < NEVER else ()) for price, split in cheapest])
+                priced = CheapestSplits(Within(limits, limit_us, {depth: microbatches}), some).cheapest(shapes)
+                said.append([(price, split() if price < NEVER else ()) for price, split in priced])
         assert said[:2] == said[2:], seed
         found += said[0][0][0] < NEVER
     assert found > 50

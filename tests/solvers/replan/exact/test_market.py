@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import msgspec
+import numpy as np
 import pytest
 
 from experiments.bench.deep import deep_cluster
@@ -13,13 +14,19 @@ from solvers.check.replan.judge import judge_replan
 from solvers.ir import Hosts, Limits, ReplanProblem, Status
 from solvers.replan import ExactReplan
 from solvers.replan.algorithm1 import Algorithm1
+from solvers.replan.exact import market, transition
 from solvers.replan.exact import solver as exact
-from solvers.replan.exact import transition
+from solvers.replan.exact.bounds import FILLING, IntArray
 from solvers.replan.exact.closing import closed
+from solvers.replan.exact.incumbent import Incumbent
+from solvers.replan.exact.market import Market
 from solvers.replan.exact.movable import Movable
 from solvers.replan.exact.prices import Pricing
+from solvers.replan.exact.questions import Questions
 from solvers.replan.exact.steps import StepTimes
+from solvers.replan.instances import Model
 from solvers.replan.progress import Effort, Progress
+from solvers.replan.transfer.mapping import NodeKind
 from solvers.replan.transfer.owners import layer_bytes
 from solvers.replan.transfer.topology import Topology
 from tests.solvers.replan.brute_force import optimum, random_problem, unlike_problem
@@ -56,24 +63,21 @@ def test_no_load_is_excluded_that_a_plan_keeps_to(cluster: Callable[[int], Repla
                     loads[end] += sizes[move.layer] * topology.price(move.source, move.target)
             load, steps = max(loads.values(), default=0), StepTimes(problem, Movable(problem), 2000, lambda: False)
             step = steps.step_us(tuple((one.layers, one.microbatches) for one in plan.pipelines))
-            search = transition._Search(problem, steps, Progress(LIMITS, None))
-            within = search.steps.within(step, load // topology.least_price) or []
-            for market, most in (
-                (search.market, load),
-                (search.market.at_one_rate, load // topology.least_price),
-            ):
+            every = Questions(Incumbent(problem, steps, Progress(LIMITS, None))).market
+            within = steps.within(step, load // topology.least_price) or []
+            for one, most in ((every, load), (every.at_one_rate, load // topology.least_price)):
                 counts = [partial(steps.most_within, limit_us=some.limit_us) for some in within]
                 pricing = [
-                    Pricing(market, most, some, lambda: False, None, count)
+                    Pricing(one, most, some, lambda: False, None, count)
                     for some, count in zip(within, counts, strict=True)
                 ]
-                left = [one for one in pricing if one.excluded([]) is not None]
-                assert not within or not all(closed(one).excluded for one in left), problem.name
+                left = [each for each in pricing if each.excluded([]) is not None]
+                assert not within or not all(closed(each).excluded for each in left), problem.name
                 asked += bool(within)
             less += (
                 bool(within)
                 and load > 0
-                and not any(Pricing(search.market, load - 1, some, lambda: False).excluded([]) for some in within)
+                and not any(Pricing(every, load - 1, some, lambda: False).excluded([]) for some in within)
             )
     assert asked > 10 and less > 5, (asked, less)
 
@@ -111,3 +115,37 @@ def test_little_is_counted_on_hosts_beyond_the_effort(monkeypatch: pytest.Monkey
     answer = ExactReplan().solve(on_hosts(deep_cluster(86010), 8, 4), LIMITS)
     assert "effort of 1 is spent" in (answer.reason or "")
     assert efforts[0].spent_us < 1e6
+
+
+def three_layers() -> ReplanProblem:
+    """A model of three layers before any failure."""
+    return Model(layers=3).problem("three", 3, 2, 8)
+
+
+def flat_market(held: dict[tuple[int, int], int], sizes: list[int]) -> Market:
+    """Nodes of which so many hold the same, links of one rate."""
+    kinds = [NodeKind(run, frozenset(), tuple(range(count))) for run, count in held.items()]
+    return Market(three_layers(), kinds, sizes, Topology.flat(1))
+
+
+def test_an_owner_sends_whole_layers() -> None:
+    market = flat_market({(0, 3): 1}, [5, 2, 2])
+    assert market.loads(10) == [0, 2, 4, 5, 6, 7, 8, 9, 10]
+    assert market.patterns((0, 3), 9) == [((5, 0), (2, 4)), ((5, 1), (2, 2))]
+
+
+@pytest.mark.skipif(FILLING is None, reason="the native extension was not built: run make build")
+def test_the_native_extension_says_the_same_prices_of_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(60):
+        problem, draw = small(seed, (random_problem, unlike_problem)[seed % 2]), np.random.default_rng(seed)
+        if problem.current is None:
+            continue
+        steps = StepTimes(problem, Movable(problem), 2000, lambda: False)
+        every = Questions(Incumbent(problem, steps, Progress(LIMITS, None))).market
+        for some in (every, every.at_one_rate, every.by_host):
+            nodes, sent = draw.integers(0, 9, len(some.runs)), draw.integers(0, 9, len(some.weights))
+            load, said = int(draw.choice(some.lacked.ravel())), list[IntArray]()
+            for native in (FILLING, None):
+                monkeypatch.setattr(market, "FILLING", native)
+                said.append(some.stage_prices(nodes, sent, load, seed % 3 + 1))
+            assert (said[0] == said[1]).all(), problem.name

@@ -12,14 +12,12 @@ from experiments.bench.replan import CLUSTERS
 from solvers.check.replan.judge import judge_replan
 from solvers.ir import CurrentPipeline, CurrentState, Limits, ReplanPlan, ReplanProblem, Solution, Status
 from solvers.replan import ExactReplan
-from solvers.replan.exact import prices, transition
+from solvers.replan.exact import prices, questions, transition
 from solvers.replan.exact.closing import Closed
-from solvers.replan.exact.market import Market
-from solvers.replan.exact.prices import Pricing, whole_plan
+from solvers.replan.exact.prices import Pricing
+from solvers.replan.exact.questions import Questions
 from solvers.replan.instances import HOUR_US, Model
-from solvers.replan.transfer.mapping import NodeKind
 from solvers.replan.transfer.restore import Restorer
-from solvers.replan.transfer.topology import Topology
 from tests.solvers.replan.brute_force import optimum, random_problem, unlike_problem
 
 LIMITS = Limits(time_s=60)
@@ -77,7 +75,7 @@ def test_prices_that_begin_from_nothing_known_exclude_no_optimum(
 
 def test_a_split_that_costs_nothing_excludes_no_other(excluded: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     """Prices of two nodes only, so that two stages on the others cost nothing: the optimum is 130, not 131."""
-    monkeypatch.setattr(transition, "_QUESTIONS", 60)
+    monkeypatch.setattr(questions, "_QUESTIONS", 60)
     pipelines = (((3, 1, 1), (0, 1, 2)), ((2, 3), (3, 4)), ((5,), (5,)))
     problem = ReplanProblem(
         name="five nodes, five layers", nodes=5, microbatches=7, layers=5, forward_us=5, backward_us=5,
@@ -134,7 +132,7 @@ def small_cluster(seed: int) -> ReplanProblem:
 
 def test_prices_and_loads_one_by_one_never_contradict_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as unpriced:
-        unpriced.setattr(transition._Search, "_prices", False)
+        unpriced.setattr(Questions, "possible", False)
         plain = [judged(small_cluster(seed)) for seed in range(3)]
     monkeypatch.setattr(transition._Search, "_bound", lambda self, least: 0)
     for seed, other in enumerate(plain):
@@ -150,42 +148,13 @@ def test_whole_objectives_are_proven_where_pipelines_are_shallow() -> None:
         assert judged(cluster.problem()).status is Status.OPTIMAL, cluster.name
 
 
-def three_layers() -> ReplanProblem:
-    """A model of three layers before any failure."""
-    return Model(layers=3).problem("three", 3, 2, 8)
-
-
-def flat_market(held: dict[tuple[int, int], int], sizes: list[int]) -> Market:
-    """Nodes of which so many hold the same, links of one rate."""
-    kinds = [NodeKind(run, frozenset(), tuple(range(count))) for run, count in held.items()]
-    return Market(three_layers(), kinds, sizes, Topology.flat(1))
-
-
-def test_whole_pipelines_keep_to_nodes_and_load() -> None:
-    """Two kinds of nodes, three layers of which the first is larger."""
-    market = flat_market({(0, 2): 4, (2, 3): 4}, [5, 1, 1])
-    plan = whole_plan(market, 1, [((2, 1), 2)], 8)
-    assert plan is not None and len(plan.pipelines) == 4
-    assert plan.stages == ((0, 2), (2, 3)) and plan.flow.tolist() == [[4, 0], [0, 4]]
-    assert whole_plan(market, 1, [((2, 1), 2)], 9) is None, "a fifth pipeline has no nodes"
-    assert whole_plan(market, 0, [((1, 2), 2)], 2) is None, "nobody holds the last two layers"
-    moved = whole_plan(market, 1, [((1, 2), 2)], 8)
-    assert moved is not None and sum(moved.sent.values()) >= 4, "four nodes lack a layer each"
-
-
-def test_an_owner_sends_whole_layers() -> None:
-    market = flat_market({(0, 3): 1}, [5, 2, 2])
-    assert market.loads(10) == [0, 2, 4, 5, 6, 7, 8, 9, 10]
-    assert market.patterns((0, 3), 9) == [((5, 0), (2, 4)), ((5, 1), (2, 2))]
-
-
 def test_whole_pipelines_are_made_of_splits_that_lose_a_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """1,323 nodes whose mixtures have two splits: whole pipelines of those two alone leave nodes and owners over."""
     problem = deep_cluster(9001)
     answer = judged(problem)
     assert answer.status is Status.OPTIMAL
     monkeypatch.setattr(prices, "_NEAREST", 2)
-    monkeypatch.setattr(transition, "closed", lambda pricing: Closed(False))
+    monkeypatch.setattr(questions, "closed", lambda pricing: Closed(False))
     fewer = judged(problem)
     assert fewer.objective is not None and answer.objective is not None and fewer.objective > answer.objective
     assert fewer.bound is not None and fewer.bound <= answer.objective, "the bound is of all plans, found or not"

@@ -9,7 +9,7 @@ import pytest
 from solvers.ir import ReplanProblem
 from solvers.replan.exact import bounds
 from solvers.replan.exact.bounds import StageLimits
-from solvers.replan.exact.prices import Splits, Within
+from solvers.replan.exact.cheapest import CheapestSplits, Within
 from solvers.replan.exact.windows import Windows
 from tests.solvers.replan.exact.problems import all_times_us, random_problem
 
@@ -47,7 +47,7 @@ def test_what_ends_in_time_keeps_to_the_windows_at_any_price() -> None:
                 assert (held[0] <= behind).all() and (behind <= held[1]).all()
                 bind += windows is not None and bool((windows.most(behind, limit_us) == behind[1:]).any())
             prices = source.integers(0, 50, (problem.layers + 1, problem.layers + 1))
-            ((least, _),) = Splits(Within(limits, limit_us, {depth: microbatches}), prices).cheapest(
+            ((least, _),) = CheapestSplits(Within(limits, limit_us, {depth: microbatches}), prices).cheapest(
                 [(depth, microbatches)]
             )
             paid = (

@@ -38,6 +38,7 @@ joint::Given given(const py::object& from) {
   made.move = list(from.attr("move"));
   made.read = list(from.attr("read"));
   made.waits = flags(from.attr("waits"));
+  made.sync = list(from.attr("sync"));
   made.comm = flags(graph.attr("comm"));
   made.replay = flags(graph.attr("replay"));
   made.hideable = flags(from.attr("hideable"));

@@ -233,7 +233,7 @@ void read_launches(int64_t* numbers) {
   numbers[0] = reading.device;
   numbers[1] = reading.launch;
   numbers[2] = reading.end;
-  numbers[3] = reading.host_waits ? 1 : 0;
+  numbers[3] = reading.host_waits;
   numbers[4] = reading.read;
 }
 

@@ -688,8 +688,8 @@ class MemoryLog:
     `events`: the tape by number (-1: none), what happened, its index, the most bytes since the event before, and now.
     `follow`: also tell when a tensor's storage is read by others, or gone; `index` is below 0, as it is no value's.
     `launches`: by event, what launching has cost since the one before, as in `OperatorRecord.launch` (0 where the event
-    does not ask) and what copies took for which the host waited, and last what it has since, as of the first call; None
-    where the device does not tell.
+    does not ask; what the host waited for as bits: an operator 1, the stream 2, the device 4) and what copies took for
+    which it did, and last what it has since, as of the first call; None where the device does not tell.
     `requests`: by event, how many blocks the allocator had given and taken back by then. `places`: of each storage that
     was followed the tape, the index, its address, and the event before which it was there. From
     `stop` on nothing is told, though tapes live on.
@@ -701,7 +701,7 @@ class MemoryLog:
     def follow(self, tape: int, index: int, tensor: torch.Tensor) -> None: ...
     @property
     def events(self) -> list[tuple[int, int, int, int, int]]: ...
-    def launches(self) -> list[tuple[int, int, int, bool, int]] | None: ...
+    def launches(self) -> list[tuple[int, int, int, int, int]] | None: ...
     @property
     def requests(self) -> list[int]: ...
     @property

@@ -146,7 +146,7 @@ std::optional<int64_t> Lanes::pass(int64_t spare, int64_t until, bool is_returni
   return now;
 }
 
-// When a stage has run its ops and the host has read: `Given.ran` and `after_reading` of solvers/joint/given.py.
+// When a stage has run its ops and the host has waited: `Given.ran` and `after_waits` of solvers/joint/given.py.
 int64_t Lanes::ran(int64_t stage, int64_t start) {
   int64_t end = start, end_of_communication = start;
   const auto issue = [&](int64_t op, int64_t& clock) {
@@ -158,6 +158,8 @@ int64_t Lanes::ran(int64_t stage, int64_t start) {
   for (const int64_t op : state_.again[stage]) issue(op, end);
   if (!given_.comm[stage]) issue(stage, end);
   end = std::max(end, end_of_communication);
+  if (given_.sync[stage] > 0) host_free_ = std::max(host_free_, end);
+  if (given_.sync[stage] > 1) host_free_ = std::max({host_free_, out_free_, in_free_});
   const int64_t read = given_.read[stage];
   if (read > 0) end = host_free_ = out_free_ = std::max({end, host_free_, out_free_}) + read;
   return end;

@@ -137,7 +137,7 @@ std::optional<LaunchTimes> ask_meter(c10::Device device) {
   if (meter == nullptr || device.type() != metered.load()) return std::nullopt;
   int64_t numbers[5];
   meter(numbers);
-  return LaunchTimes{numbers[0], numbers[1], numbers[2], numbers[3] != 0, numbers[4]};
+  return LaunchTimes{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
 }
 
 }  // namespace

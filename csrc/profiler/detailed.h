@@ -16,11 +16,11 @@ namespace bayplan {
 
 // What launching an operator costs, in nanoseconds.
 struct LaunchTimes {
-  int64_t device;    // the device's own time: the host is far ahead
-  int64_t launch;    // the host's own time until all is issued, the device being idle
-  int64_t end;       // from the host's begin to the operator's end, the device being idle; 0 where nothing ran
-  bool host_waited;  // the host waited for the device
-  int64_t read;      // what copies to the host took that it waited for
+  int64_t device;       // the device's own time: the host is far ahead
+  int64_t launch;       // the host's own time until all is issued, the device being idle
+  int64_t end;          // from the host's begin to the operator's end, the device being idle; 0 where nothing ran
+  int64_t host_waited;  // the host waited, as bits: for the operator (1), the stream (2), the device (4)
+  int64_t read;         // what copies to the host took that it waited for
 };
 
 // Whether a recorder takes the reports of memory on the calling thread, and tells its `report_listener` of them.

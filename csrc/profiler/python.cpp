@@ -59,7 +59,8 @@ void bind_records(py::module_& module) {
       .def_readonly("written", &OperatorRecord::written)
       .def_property_readonly("launch", [](const OperatorRecord& record) -> std::optional<Launch> {
         if (!record.launch.has_value()) return std::nullopt;
-        return Launch(record.launch->device, record.launch->launch, record.launch->end, record.launch->host_waited);
+        return Launch(record.launch->device, record.launch->launch, record.launch->end,
+                      record.launch->host_waited != 0);
       });
   py::class_<StorageRecord>(module, "StorageRecord")
       .def_readonly("bytes", &StorageRecord::bytes)

@@ -359,7 +359,7 @@ void bind_tape(py::module_& module) {
       py::arg("name"), py::arg("arguments"), py::arg("condition"));
 }
 
-using LaunchNumbers = std::tuple<int64_t, int64_t, int64_t, bool, int64_t>;
+using LaunchNumbers = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t>;
 
 std::optional<std::vector<LaunchNumbers>> launches_of(MemoryLog& log) {
   const auto told = log.launches();

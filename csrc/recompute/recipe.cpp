@@ -79,6 +79,8 @@ const Recipe* make_recipe(const OperatorInfo& info) {
   }
   recipe->may_write = recipe->communicates_in_place || recipe->secret_writes.any() || recipe->writes.any();
   recipe->tells_number = base == "aten::_local_scalar_dense";
+  if (base == "aten::copy_") recipe->target = 0;
+  if (base == "aten::_to_copy") recipe->target = place_of(op->schema(), "device");
   by_id[info.id].store(recipe);
   return recipe;
 }
@@ -118,6 +120,17 @@ bool Recipe::find_composite(c10::Device device) const {
   const bool composite = calls_others_only(*op, device);
   composite_[static_cast<size_t>(device.type())].store(composite ? 1 : -1, std::memory_order_relaxed);
   return composite;
+}
+
+bool Recipe::tells_host(c10::ArrayRef<c10::IValue> inputs) const {
+  if (!target.has_value()) return tells_number;
+  const c10::IValue& to = inputs[*target];
+  const c10::IValue& from = inputs[to.isTensor() ? 1 : 0];
+  if (!(to.isTensor() ? to.toTensor().is_cpu() : to.isDevice() && to.toDevice().is_cpu())) return false;
+  const at::Tensor& source = from.toTensor();
+  if (to.isTensor() && to.toTensor().dtype() != source.dtype()) return false;
+  if (!to.isTensor() && inputs[1].isInt() && inputs[1].toScalarType() != source.scalar_type()) return false;
+  return source.is_non_overlapping_and_dense();  // others are gathered or converted on the device
 }
 
 bool is_never_recorded(const c10::OperatorHandle& op) {

@@ -41,6 +41,7 @@ struct Recipe {
   bool may_write = false;                  // its arguments, as declared or not
   bool communicates_in_place = false;      // c10d's own operators: they write their tensors, and no schema says so
   bool tells_number = false;               // copies one to the host, and takes no memory
+  std::optional<size_t> target = {};       // of a copy: the argument that says where to
   bool transparent = false;                // calls others only, wherever it runs
   bool opens_window = false;               // waits for a collective: what comes before it runs beside the collective
 
@@ -49,6 +50,9 @@ struct Recipe {
     const int8_t answer = composite_[static_cast<size_t>(device.type())].load(std::memory_order_relaxed);
     return answer == 0 ? find_composite(device) : answer > 0;
   }
+
+  // Whether such a call only copies to the host, and takes no memory of the device.
+  bool tells_host(c10::ArrayRef<c10::IValue> inputs) const;
 
  private:
   bool find_composite(c10::Device device) const;

@@ -70,7 +70,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeStream(const c10::Stream& stream) const override {
     const size_t index = index_of(stream);
     machine().await_comms(index);
-    machine().host_wait(machine().tail(index));
+    machine().host_wait(machine().tail(index), kForStream);
     machine().races.raise_found();
   }
   void synchronizeDevice(c10::DeviceIndex device) const override { synchronize_device(device_at(device)); }
@@ -93,7 +93,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return !event || machine().host_query(static_cast<Event*>(event)->point);
   }
   void synchronizeEvent(void* event) const override {
-    if (event) machine().host_wait(static_cast<Event*>(event)->point);
+    if (event) machine().host_wait(static_cast<Event*>(event)->point, kForStream);
     machine().races.raise_found();
   }
   double elapsedTime(void* first, void* second, c10::DeviceIndex /*device*/) const override {

@@ -8,12 +8,15 @@
 
 namespace sim {
 
+// What the host has waited for, as bits: the end of an operator's own, of what the stream holds, of all streams.
+enum HostWait : int64_t { kForOperator = 1, kForStream = 2, kForDevice = 4 };
+
 // The end of the work, if only the device or only the host holds it up. A clock that nothing has moved is far behind.
 struct LaunchReading {
   Nanoseconds device;  // The device's own time: the host is far ahead.
   Nanoseconds launch;  // The host's own time: the device is idle.
   Nanoseconds end;     // From the host's begin to the end of the work, the device being idle; 0 without work.
-  bool host_waits;     // The host waited for the device.
+  int64_t host_waits;  // Bits of `HostWait`.
   Nanoseconds read;    // What copies to the host took that it waited for.
 };
 
@@ -29,8 +32,8 @@ class LaunchMeter {
     from_device_.host += duration;
     from_host_.host += duration;
   }
-  void wait() {
-    waited_ = true;
+  void wait(HostWait what) {
+    waited_ |= what;
     read_ += std::exchange(copied_, 0);
     for (Clocks* clocks : {&from_device_, &from_host_}) clocks->host = std::max(clocks->host, clocks->device);
   }
@@ -52,7 +55,7 @@ class LaunchMeter {
 
   Clocks from_device_{0, kFarBehind};
   Clocks from_host_{kFarBehind, 0};
-  bool waited_ = false;
+  int64_t waited_ = 0;
   Nanoseconds copied_ = 0, read_ = 0;
 };
 

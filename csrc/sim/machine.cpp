@@ -68,7 +68,7 @@ void Machine::reset() {
     stream.comms.clear();
   }
   for (Host& host : hosts_) {
-    host.meter.wait();
+    host.meter.wait(kForDevice);
     host.past.join(all);
     host.now = 0;
     host.counters = {};
@@ -365,12 +365,13 @@ void Machine::wait(size_t stream, const Point& point) {
   state.past.join(point.past);
 }
 
-void Machine::host_wait(const Point& point) {
+void Machine::host_wait(const Point& point, HostWait what) {
   std::lock_guard<std::recursive_mutex> held(lock);
   note_wait();
-  host_jump(point);
   Host& host = turn_to(current_device());
-  host.meter.wait();
+  // For other streams, and for moments that are over, nobody waits.
+  if (time_of(point) >= std::min(streams_[host.metered].free_at, host.now + 1)) host.meter.wait(what);
+  host_jump(point);
   learn(host, point);
 }
 
@@ -411,7 +412,7 @@ void Machine::host_wait_all() {
   std::lock_guard<std::recursive_mutex> held(lock);
   const size_t device = current_device();
   for (size_t stream = 0; stream < streams_.size(); ++stream)
-    if (streams_[stream].device == device && doer_of(stream) == Doer::kStream) host_wait(tail(stream));
+    if (streams_[stream].device == device && doer_of(stream) == Doer::kStream) host_wait(tail(stream), kForDevice);
 }
 
 VectorClock Machine::past(size_t stream) const {

@@ -126,7 +126,8 @@ class Machine {
   Point tail(size_t stream);          // The end of what the stream holds.
   void wait(size_t stream, const Point& point);
   // These concern the host of the current device.
-  void host_wait(const Point& point);   // The host's clock jumps there, and knows what happened before.
+  // The host's clock jumps there, and knows what happened before.
+  void host_wait(const Point& point, HostWait what = kForOperator);
   bool host_query(const Point& point);  // True if the host's clock is there; a false answer costs the host a poll.
   void host_wait_all();                 // For all streams of its device, which a worker of the host is none of.
   bool reached(const Point& point) const { return time_of(point) <= host_now(); }

@@ -15,18 +15,22 @@ HOST_WAITS = frozenset(
 )
 """Operators for whose end the host waits on any device, because it needs their numbers or the size of their result."""
 
+OPERATOR, STREAM, DEVICE = 1, 2, 4
+
 
 class Measured(NamedTuple):
     """What launching one operator costs, in nanoseconds.
 
     `device_ns` is the device's own time, the host being far ahead; `host_ns` the host's until all is issued, `end_ns`
     that to the operator's end, both with an idle device, `read_ns` what copies to the host take that it waits for.
+    `host_waits`: for what, as bits: `OPERATOR`, that is for its own end; `STREAM`, for all before, `DEVICE`, for other
+    streams, too, as the program asked between operators.
     """
 
     device_ns: int
     host_ns: int
     end_ns: int
-    host_waits: bool
+    host_waits: int
     read_ns: int = 0
 
 
@@ -76,7 +80,7 @@ def _launch(one: Measured, device_us: int, host_us: int) -> Launch:
     tail_ns = max(0, one.end_ns - one.host_ns)
     whole = one.host_waits or tail_ns == one.device_ns
     tail_us = None if whole else min(_whole(tail_ns), device_us)
-    return Launch(device_us=device_us, host_us=host_us, tail_us=tail_us, host_waits=one.host_waits)
+    return Launch(device_us=device_us, host_us=host_us, tail_us=tail_us, host_waits=one.host_waits > 0)
 
 
 def _rounded(durations_ns: Sequence[int]) -> list[int]:

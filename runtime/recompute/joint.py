@@ -15,6 +15,7 @@ from runtime.device.native import core
 from runtime.loop.nesting import active
 from runtime.profile.machine import by_direction, hardware_of
 from runtime.recompute.graph import OTHER, Step
+from runtime.recompute.joint_launches import units_begin, waits_before_units
 from runtime.recompute.joint_problem import joint_problem
 from runtime.recompute.layer import Layer
 from runtime.recompute.moves import Does, Move
@@ -100,7 +101,11 @@ class _Reading:
 
     def _behind(self, op: int) -> Moment:
         """The moment behind an op's first run and right before the next one's."""
-        place = self.step.places[op]
+        place, following = self.step.places[op], self.step.places[op + 1 : op + 2]
+        if following and following[0].kind == "unit" and following[0].index == 0:
+            block = following[0].block
+            if waits_before_units(self.layers[block]):
+                return (0, block, units_begin(self.layers[block]))
         if place.kind == "unit":
             units = self.layers[place.block].units
             later = [unit.nodes[0] for unit in units[place.index + 1 :]]

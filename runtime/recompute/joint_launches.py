@@ -1,10 +1,11 @@
 """What launching each op of a joint problem takes, where the device tells."""
 
 from collections.abc import Collection, Sequence
+from typing import Literal
 
 from msgspec.structs import replace
 
-from runtime.profile.launches import Measured, launches
+from runtime.profile.launches import DEVICE, OPERATOR, STREAM, Measured, launches
 from runtime.recompute.graph import Place, Step
 from runtime.recompute.launches import NOTHING, BlockLaunches, at_its_end, joined, stalled
 from runtime.recompute.layer import Layer
@@ -18,12 +19,15 @@ def with_launches(
 
     Those of `free` take nothing. None where the device does not tell.
     What a block's forward pass has beside its units, and what is behind it, its output has; the loss, what is behind
-    the last block.
+    the last block; the op before its first unit, what comes before that, if the host waits there.
     """
     told = [layer.launches for layer in layers if layer.launches is not None]
     if len(told) < len(layers):
         return None
-    parts = [NOTHING if op in free else _measured(place, layers, told) for op, place in enumerate(step.places)]
+    parts = [
+        joined([NOTHING if op in free else _measured(place, layers, told), *_before_units(step, layers, op + 1)])
+        for op, place in enumerate(step.places)
+    ]
     parts = _less(parts, told[0].ahead_ns)
     reads = [0 if op.comm else round(one.read_ns / 1000) for op, one in zip(ops, parts, strict=True)]
     return [
@@ -33,10 +37,11 @@ def with_launches(
             launch_us=one.host_us,
             again_launch_us=_again_launch_us(step, layers, number),
             tail_us=one.tail_us,
-            host_waits=one.host_waits and not op.comm and not read_us,
+            host_waits=part.host_waits & OPERATOR > 0 and not op.comm and not read_us,
+            sync=None if op.comm else _sync(part.host_waits),
             read_us=read_us,
         )
-        for number, (op, one, read_us) in enumerate(zip(ops, launches(parts), reads, strict=True))
+        for number, (op, part, one, read_us) in enumerate(zip(ops, parts, launches(parts), reads, strict=True))
     ]
 
 
@@ -72,6 +77,7 @@ def _measured(place: Place, layers: Sequence[Layer], told: Sequence[BlockLaunche
         return joined(own.nodes[node] for node in (*nodes, *_read_behind(layer, nodes[-1])))
     if place.kind == "output":
         known = {node for unit in layer.units for one in unit.nodes for node in (one, *_read_behind(layer, one))}
+        known |= {*range(units_begin(layer))} if waits_before_units(layer) else set()
         others = [one for node, one in enumerate(own.nodes) if node not in known]
         return joined([*others, own.forward, *([own.behind] if place.block + 1 < len(layers) else [])])
     if place.kind == "loss":
@@ -83,8 +89,35 @@ def _measured(place: Place, layers: Sequence[Layer], told: Sequence[BlockLaunche
     return own.backward[-1] if place.kind == "end" and place.index >= 0 else NOTHING
 
 
+def units_begin(layer: Layer) -> int:
+    """The node with which a block's units begin."""
+    return min((unit.nodes[0] for unit in layer.units), default=0)
+
+
+def waits_before_units(layer: Layer) -> bool:
+    """Whether the host waits in its forward pass before they do."""
+    return joined(_first_parts(layer)).host_waits > 0
+
+
+def _before_units(step: Step, layers: Sequence[Layer], op: int) -> list[Measured]:
+    """What comes before a block's units, if that op is the first of them and the host waits there."""
+    place = step.places[op] if op < len(step.places) else None
+    first = place is not None and place.kind == "unit" and place.index == 0 and waits_before_units(layers[place.block])
+    return _first_parts(layers[place.block]) if place is not None and first else []
+
+
+def _first_parts(layer: Layer) -> list[Measured]:
+    told = layer.launches
+    return [] if told is None else [told.before, *told.nodes[: units_begin(layer)]]
+
+
+def _sync(waits: int) -> Literal["stream", "device"] | None:
+    """What the program asked to wait for between operators."""
+    return "device" if waits & DEVICE else "stream" if waits & STREAM else None
+
+
 def _read_behind(layer: Layer, node: int) -> list[int]:
-    """Nodes of no unit for whose numbers the host waits, until the next node that a unit has."""
+    """Nodes of no unit behind which the host waits, until the next node that a unit has, if there is one."""
     assert layer.launches is not None
-    end = min((one for unit in layer.units for one in unit.nodes if one > node), default=len(layer.launches.nodes))
+    end = min((one for unit in layer.units for one in unit.nodes if one > node), default=node)
     return [one for one in range(node + 1, end) if layer.launches.nodes[one].host_waits]

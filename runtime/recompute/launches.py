@@ -15,13 +15,13 @@ from runtime.profile.launches import Measured
 from runtime.recompute.course import LAST, Event, Happened
 
 Part = tuple[int, str, int]
-"""Of which call: a "node" by its index, the same where it ran "again", "forward", "behind", or "backward" by how many
-waits came before."""
+"""Of which call: a "node" by its index, the same where it ran "again", "before", "forward", "behind", or "backward" by
+how many waits came before."""
 Parts = dict[Part, Measured]
-Reading = tuple[int, int, int, bool, int]
+Reading = tuple[int, int, int, int, int]
 """Of a log's `launches`: a `Measured`."""
 AHEAD: Part = (-1, "ahead", 0)
-NOTHING = Measured(0, 0, 0, False)
+NOTHING = Measured(0, 0, 0, 0)
 UNEXPLAINED = 1.02
 """Where a pass took longer than so many times what the device told, other streams had a part in it."""
 
@@ -30,7 +30,7 @@ UNEXPLAINED = 1.02
 class BlockLaunches:
     """Of one block, without what ran again: its `nodes`, what its forward pass has beside them, and what is behind it.
 
-    Numbers that the host reads between two nodes belong to the first of them.
+    What the host waits for between two nodes belongs to the first of them, `before` the first one to none.
     `again`: its nodes as they ran again, if they did;
     `backward`: its backward pass without the stalls at its collectives, in a part more than it has of these;
     `ahead_ns`: how far the host is ahead of the device where a step begins.
@@ -38,6 +38,7 @@ class BlockLaunches:
 
     nodes: tuple[Measured, ...]
     again: tuple[Measured | None, ...]
+    before: Measured
     forward: Measured
     behind: Measured
     backward: tuple[Measured, ...]
@@ -51,6 +52,7 @@ class BlockLaunches:
                 stalled(parts.get((call, "node", index), NOTHING), wait) for index, wait in enumerate(node_waits_us)
             ),
             again=tuple(parts.get((call, "again", index)) for index in range(len(node_waits_us))),
+            before=parts.get((call, "before", 0), NOTHING),
             forward=stalled(parts.get((call, "forward", 0), NOTHING), waits_us - sum(node_waits_us)),
             behind=parts.get((call, "behind", 0), NOTHING),
             backward=tuple(parts.get((call, "backward", part), NOTHING) for part in range(backward)),
@@ -72,7 +74,7 @@ def _then(first: Measured, last: Measured) -> Measured:
         device_ns = first.device_ns + last.device_ns
         end_ns = max(first.end_ns + last.device_ns, first.host_ns + last.end_ns)
     host_ns = end_ns - (last.end_ns - last.host_ns) if last.host_waits else first.host_ns + last.host_ns
-    return Measured(device_ns, host_ns, end_ns, first.host_waits or last.host_waits, read_ns)
+    return Measured(device_ns, host_ns, end_ns, first.host_waits | last.host_waits, read_ns)
 
 
 def at_its_end(one: Measured) -> Measured:
@@ -174,7 +176,7 @@ class _Reader:
         if self.again:
             self.in_again = _then(self.in_again, one)
             return
-        self.waited = self.waited or one.host_waits
+        self.waited = self.waited or one.host_waits > 0
         self.step = NOTHING if one.host_waits else _then(self.step, one)
         if self.now is not None and self.now[1] == "node":
             self.in_node = _then(self.in_node, one)
@@ -183,7 +185,9 @@ class _Reader:
 
     def _between(self, tape: int, one: Measured) -> Part:
         """Where what lies between two nodes of a block's forward pass belongs."""
-        return self.made if one.host_waits and self.made is not None else (tape, "forward", 0)
+        if not one.host_waits:
+            return tape, "forward", 0
+        return self.made or (tape, "before", 0)
 
     def _put(self, part: Part, one: Measured) -> None:
         self.found[part] = _then(self.found.get(part, NOTHING), one)

@@ -1,7 +1,7 @@
 """The `joint` kind: which outputs stay, leave for the host, or are computed again, decided together (formats.md 14)."""
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from msgspec.structs import fields
 
@@ -18,8 +18,9 @@ class JointOp(Record, frozen=True, kw_only=True, omit_defaults=True):
     output is moved in so many `copies`, one for each of its storages. `launch_us` and `tail_us` are as in `SwapOp`:
     `time_us` is then the device's own time, `launch_us` the host's time until the last kernel is issued, and the op
     ends no earlier than `tail_us` after that (None: `time_us`). Where it runs again the host takes `again_launch_us`
-    (None: `launch_us`). Where `host_waits`, the host goes on only when it has ended, again or not; `read_us` is what
-    the lane out takes to copy the numbers that the host then reads and waits for, in the op's own stage only.
+    (None: `launch_us`). Where `host_waits`, the host goes on only when it has ended, again or not; with a `sync` only
+    when its own stage has ("stream"), and all transfers ("device"); `read_us` is what the lane out takes to copy the
+    numbers that the host then reads and waits for, in that stage.
     """
 
     name: str
@@ -34,6 +35,7 @@ class JointOp(Record, frozen=True, kw_only=True, omit_defaults=True):
     tail_us: Microseconds | None = None
     again_launch_us: Microseconds | None = None
     host_waits: bool = False
+    sync: Literal["stream", "device"] | None = None
     read_us: Microseconds = 0
 
     @property
@@ -76,8 +78,8 @@ class JointProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
                 f"ops[{number}].tail_us is {op.tail_us}, above its time_us {op.time_us}: lower it",
             )
             require(
-                not (op.comm and (op.host_waits or op.read_us)),
-                f"ops[{number}] is communication, for which no host waits: drop its host_waits and read_us",
+                not (op.comm and (op.host_waits or op.read_us or op.sync)),
+                f"ops[{number}] is communication, for which no host waits: drop its host_waits, read_us and sync",
             )
         self._check_sums()
 
@@ -85,7 +87,7 @@ class JointProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
     def has_launches(self) -> bool:
         """Whether launching costs anything: an op or a transfer takes time of the host, which may wait."""
         return self.launch_us > 0 or any(
-            op.launch_us or op.again_launch_us or op.host_waits or op.read_us for op in self.ops
+            op.launch_us or op.again_launch_us or op.host_waits or op.read_us or op.sync for op in self.ops
         )
 
     def out_ticks(self, op: int) -> int:

@@ -218,7 +218,8 @@ class _Clock:
             start.append(now)
             if given.launched:
                 now, self.host = given.ran(t, sorted(run), now, self.host)
-                now, self.host, self.out_free = given.after_reading(t, now, self.host, self.out_free)
+                lanes = self.out_free, self.in_free
+                now, self.host, self.out_free = given.after_waits(t, now, self.host, *lanes)
             else:
                 now += self.kept.ticks[t]
             end.append(now)

@@ -8,6 +8,7 @@ from solvers.ir.recompute import RecomputeGraphProblem
 from solvers.ir.swap import SwapLink
 from solvers.recompute.graph.replay import Instance, instance
 
+STREAM, DEVICE = 1, 2
 FAR = 2**62
 """How long before the host the device is free, where it does not matter when: longer than any step."""
 
@@ -23,8 +24,9 @@ class Given:
     Where launches take time (`launched`): `launch[i]` is the host's to issue op i, `again[i]` to do so where it runs
     again, `tail[i]` how long that lasts at the
     least afterwards, `move[i]` the host's time to issue a transfer of its output, `waits[i]`: the host waits until it
-    has ended, `read[t]` what the lane out takes for numbers that the host reads behind stage t. `cost[i]` is the longer
-    of what op i takes of the device and of the host: what heuristics charge for it.
+    has ended, `sync[t]`: until stage t has (`STREAM`), or all transfers, too (`DEVICE`); `read[t]` what the lane out
+    takes for numbers that the host then reads. `cost[i]` is the longer of what op i takes of the device and of the
+    host: what heuristics charge for it.
     """
 
     problem: JointProblem
@@ -45,6 +47,7 @@ class Given:
     tail: list[int]
     move: list[int]
     waits: list[bool]
+    sync: list[int]
     read: list[int]
     cost: list[int]
 
@@ -63,7 +66,7 @@ class Given:
         end = host = 0
         for t in range(len(self) if self.launched else 0):
             end, host = self.ran(t, (t,), end, host)
-            end, host, _ = self.after_reading(t, end, host, 0)
+            end, host, _ = self.after_waits(t, end, host, 0, 0)
         return self.whole_us(end) if self.launched else self.graph.base
 
     def host_takes(self, i: int) -> bool:
@@ -83,13 +86,15 @@ class Given:
                 host = max(host, end) if self.waits[i] else host
         return max(end, end_of_communication), host
 
-    def after_reading(self, t: int, end: int, host: int, out_free: int) -> tuple[int, int, int]:
-        """The clocks of the device, the host and the lane out once the host has read numbers behind stage t, if any."""
+    def after_waits(self, t: int, end: int, host: int, out_free: int, in_free: int) -> tuple[int, int, int]:
+        """The clocks of device, host and lane out once the host has waited, and read numbers, behind stage t."""
+        if self.sync[t]:
+            host = max(host, end, *((out_free, in_free) if self.sync[t] == DEVICE else ()))
         return (max(end, host, out_free) + self.read[t],) * 3 if self.read[t] else (end, host, out_free)
 
     def host_stops(self, t: int) -> bool:
         """Whether the host goes on only when stage t has ended."""
-        return self.waits[t] or self.read[t] > 0
+        return self.waits[t] or self.sync[t] > 0 or self.read[t] > 0
 
     def launched_as(self, t: int, run: Iterable[int]) -> tuple[int, int]:
         """What the host takes to issue all that stage t runs, and how long that lasts at the least afterwards."""
@@ -129,6 +134,7 @@ def given_of(problem: JointProblem) -> Given:
         tail=[op.after_launch_us * link.ticks for op in problem.ops],
         move=[op.copies * problem.launch_us * link.ticks for op in problem.ops],
         waits=[op.host_waits for op in problem.ops],
+        sync=[{None: 0, "stream": STREAM, "device": DEVICE}[op.sync] for op in problem.ops],
         read=[op.read_us * link.ticks for op in problem.ops],
         cost=[max(op.time_us, op.launch_us) * link.ticks for op in problem.ops],
     )

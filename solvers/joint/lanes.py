@@ -151,7 +151,7 @@ class Lanes:
             if launched:
                 before = now
                 now, host = self.given.ran(t, (*sorted(state.again[t]), t), now, host)
-                now, host, out_free = self.given.after_reading(t, now, host, out_free)
+                now, host, out_free = self.given.after_waits(t, now, host, out_free, in_free)
                 waited += now - before - took
                 if waited > spare:
                     return False

@@ -62,7 +62,7 @@ def _unswapped(given: Given, kept: Kept) -> list[int]:
     ends, host = [0], 0
     for t, run in enumerate(kept.runs):
         end, host = given.ran(t, sorted(run), ends[-1], host)
-        end, host, _ = given.after_reading(t, end, host, 0)
+        end, host, _ = given.after_waits(t, end, host, 0, 0)
         ends.append(end)
     return ends
 

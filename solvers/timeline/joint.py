@@ -8,7 +8,7 @@ from solvers.ir.schedule import Action, Schedule
 from solvers.timeline.lanes import run_lanes
 from solvers.timeline.ops import RUNS, Levels, levels_after, report_of, require_ops
 
-OUT = "0.out"
+OUT, IN = "0.out", "0.in"
 KNOWN = (*RUNS, "collective_wait", "release", "swap_out", "swap_in")
 
 
@@ -57,10 +57,12 @@ class _Host:
         return 0, 0
 
     def wait(self, action: Action, end: float, free: dict[str, float]) -> float:
-        """The end of a run, for which the host may wait, and then for numbers that come by the lane out."""
+        """The end of a run, for which the host may wait, for the lanes, and for numbers that come by the lane out."""
         op = self.problem.ops[action.op or 0]
         if action.do in RUNS and op.host_waits:
             self.now = max(self.now, end)
+        if action.do == "compute" and op.sync:
+            self.now = max(self.now, end, *(free.get(lane, 0) for lane in (OUT, IN) if op.sync == "device"))
         if action.do == "compute" and op.read_us:
             end = self.now = free[OUT] = max(end, self.now, free.get(OUT, 0)) + op.read_us * self.ticks
         return end
@@ -71,7 +73,7 @@ def _base_us(problem: JointProblem) -> int:
     for op in problem.ops:
         host += op.launch_us
         end = max(end + op.time_us, host + op.after_launch_us)
-        host = max(host, end) if op.host_waits else host
+        host = max(host, end) if op.host_waits or op.sync else host
         end, host = (max(end, host) + op.read_us,) * 2 if op.read_us else (end, host)
     return end
 

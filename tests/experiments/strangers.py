@@ -116,10 +116,6 @@ def on_cuda(device: torch.device) -> Parts:
     return parts(torch.device("cuda"))
 
 
-def beyond_the_device(device: torch.device) -> Parts:
-    return parts(torch.device("sim", 3))
-
-
 def sets_up_the_device(device: torch.device) -> Parts:
     use_sim()
     return parts(device)

@@ -52,14 +52,15 @@ class Charges:
     def _charge(self, parameter: str | None) -> None:
         if self._read is None:
             return
-        cost = Cost(*self._read()[:4])
+        cost = self.cost_so_far()
         if self._key is not None and (cost.launch_ns or parameter is not None):
             self._segments[self._key].append((cost, parameter))
 
     def cost_so_far(self) -> Cost:
         """What was launched since the last call of `to`; for a key that is None, too."""
         assert self._read is not None, "asked of a device that tells"
-        return Cost(*self._read()[:4])
+        device_ns, launch_ns, end_ns, waits, _ = self._read()
+        return Cost(device_ns, launch_ns, end_ns, waits > 0)
 
     def of(self, *keys: Key) -> tuple[Segment, ...] | None:
         """What was charged to these, one after the other; None where the device does not tell."""

@@ -58,6 +58,8 @@ class _Clock:
             if shared:
                 now = max(now, self.out_free, self.in_free)
             now = self._end(t, run, now)
+            if ops[t].sync:
+                self.host = max(self.host, now, *self._lanes(ops[t].sync))
             if ops[t].read_us:
                 now = self.host = self.out_free = max(now, self.host, self.out_free) + self.unit * ops[t].read_us
             if shared:
@@ -66,6 +68,9 @@ class _Clock:
                 time = self._transfer(number, self.problem.link.out_bytes_per_s)
                 self.out_free = self.out_end[number] = max(self.out_free, now, self._issued(number)) + time
         return now
+
+    def _lanes(self, sync: str | None) -> tuple[int, ...]:
+        return (self.out_free, self.in_free) if sync == "device" else ()
 
     def _issued(self, number: int) -> int:
         """14.11: when the host has issued a transfer."""

@@ -1,7 +1,8 @@
 """Where launches, not kernels, take the time: a joint problem knows of both, and so how long the plain pass takes."""
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 import pytest
@@ -156,10 +157,64 @@ class Comparing(Asking):
         return hidden + cast("torch.Tensor", self.outward(nn.functional.gelu(inner)))
 
 
+class Waiting(nn.Module):
+    """A block that does something before its first operator, in the middle and at its end."""
+
+    def __init__(self, width: int, does: Sequence[Callable[[torch.Tensor], object]]) -> None:
+        super().__init__()
+        self.inward, self.outward, self.does = nn.Linear(width, 4 * width), nn.Linear(4 * width, width), does
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """A residual layer."""
+        self.does[0](hidden.detach())
+        inner = nn.functional.gelu(self.inward(hidden))
+        self.does[1](inner.detach())
+        hidden = hidden + cast("torch.Tensor", self.outward(inner))
+        self.does[2](hidden.detach())
+        return hidden
+
+
+def follow(tensor: torch.Tensor) -> None:
+    """Wait for an event of the stream."""
+    event = torch.Event(device=tensor.device)
+    event.record()
+    event.synchronize()
+
+
+def nothing(_: torch.Tensor) -> None:
+    """Go on."""
+
+
+def settle(_: torch.Tensor) -> None:
+    """Wait for all that the device does."""
+    torch.accelerator.synchronize()
+
+
+ASKING_FIRST = partial(Waiting, does=(lambda given: given[0, 0].item(), nothing, nothing))
+LISTING = partial(Waiting, does=(nothing, lambda inner: inner[0].tolist(), nothing))
+SETTLING, SETTLING_FIRST = (
+    partial(Waiting, does=(nothing, settle, settle)),
+    partial(Waiting, does=(settle, nothing, nothing)),
+)
+FOLLOWING = partial(Waiting, does=(nothing, follow, follow))
+
+
 @pytest.mark.parametrize("solver", ["joint", "greedy-joint"])
-@pytest.mark.parametrize(("block", "share"), [(Asking, 0.7), (Routing, 0.75), (Comparing, 0.7)])
-def test_what_leaves_keeps_blocks_waiting_for_their_numbers_as_predicted(
-    block: type[nn.Module], share: float, solver: str
+@pytest.mark.parametrize(
+    ("block", "share", "told"),
+    [
+        (Asking, 0.7, {"reads": 4}),
+        (Routing, 0.75, {"waits": 16}),
+        (Comparing, 0.7, {"reads": 4}),
+        (ASKING_FIRST, 0.7, {"reads": 4}),
+        (LISTING, 0.7, {"reads": 4}),
+        (SETTLING, 0.7, {"device": 8}),
+        (SETTLING_FIRST, 0.7, {"device": 4}),
+        (FOLLOWING, 0.7, {"stream": 8}),
+    ],
+)
+def test_what_leaves_keeps_blocks_waiting_as_predicted(
+    block: Callable[[int], nn.Module], share: float, told: dict[str, int], solver: str
 ) -> None:
     gc.collect()
     device = use_sim(read_hardware("sim-small")).device
@@ -181,8 +236,12 @@ def test_what_leaves_keeps_blocks_waiting_for_their_numbers_as_predicted(
         gc.collect()
         prepared("sim")
     assert isinstance(problem, JointProblem) and report.predicted_pass_us is not None
-    assert sum(op.read_us > 0 for op in problem.ops) == (0 if block is Routing else 4)
-    assert any(op.host_waits for op in problem.ops) == (block is Routing)
+    found = {
+        "reads": sum(op.read_us > 0 for op in problem.ops),
+        "waits": sum(op.host_waits for op in problem.ops),
+        **{kind: sum(op.sync == kind for op in problem.ops) for kind in ("stream", "device")},
+    }
+    assert {kind: count for kind, count in found.items() if count} == told
     assert max(kept.peaks[1:]) <= budget
     assert report.swapped_out > 0 or report.ahead > 0
     assert report.predicted_pass_us == pytest.approx(report.pass_us, rel=0.005)

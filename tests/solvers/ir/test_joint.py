@@ -1,5 +1,7 @@
 """Joint problems whose step or memory no file holds exactly are refused, so that waits have a limit (README, (M))."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -40,8 +42,8 @@ def test_the_largest_step_is_below_the_limit_of_waits() -> None:
     assert LARGEST * problem(latency_us=1).link.ticks < MOST
 
 
-@pytest.mark.parametrize("change", [{"host_waits": True}, {"read_us": 1}])
-def test_no_host_waits_for_communication(change: dict[str, int]) -> None:
+@pytest.mark.parametrize("change", [{"host_waits": True}, {"read_us": 1}, {"sync": "device"}])
+def test_no_host_waits_for_communication(change: dict[str, Any]) -> None:
     talking = replace(problem().ops[0], comm=True, **change)
     with pytest.raises(InvalidInput, match=r"ops\[1\] is communication, for which no host waits: drop its host_waits"):
         replace(problem(), ops=(problem().ops[0], talking))

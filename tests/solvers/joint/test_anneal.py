@@ -77,7 +77,7 @@ def test_it_stops_when_told() -> None:
 
 def _problems(shared: bool, host_bytes: int | None) -> list[JointProblem]:
     """Random ones near their least budgets, and layers under more than one of theirs."""
-    found = [at_position(random_problem(seed), 0.3) for seed in range(60)]
+    found = [at_position(random_problem(seed), 0.3) for seed in range(75)]
     found += [layered(share, hardware="rtx-3090") for share in (0.02, 0.3) if host_bytes is None]
     return [replace(one, comm_shares_link=shared, host_budget_bytes=host_bytes) for one in found]
 

@@ -67,6 +67,20 @@ def test_numbers_that_the_host_reads_by_hand() -> None:
     assert base_us(waiting) == base_us(reading) - 3
 
 
+def test_a_host_that_waits_for_the_device_waits_for_what_moves() -> None:
+    """Launches take 1 µs each. Op 0 leaves from 6 to 10, beside ops 1 and 2, which are done at 8 and 9.
+
+    Behind op 2 the host has waited at 9 for the stream, at 10 for the device: so op 3 ends at 14 or 15, and op 0 is
+    back 2 µs later.
+    """
+    ops = [replace(one, launch_us=1, inputs=() if i in (1, 2) else one.inputs) for i, one in enumerate(CHAIN.ops)]
+    early = replace(SWAPPED, keep=SWAPPED.keep[1:], swap=(JointSwap(op=0, out_after=0, in_at=4),))
+    for sync, end in (("stream", 14), ("device", 15)):
+        synced = [replace(one, sync=sync if i == 2 else None) for i, one in enumerate(ops)]
+        problem = replace(CHAIN, budget_bytes=30, launch_us=1, ops=tuple(synced))
+        assert (base_us(problem), JUDGE.decision(problem, early).objective_us) == (14 + 9, end + 2 + 9)
+
+
 class Counted(list[Entry]):
     """A list of entries that counts how often it is walked through."""
 

@@ -107,8 +107,17 @@ def _row(factory: str, technique: Technique, asked: Asked, recording: Recording,
         return judged(
             recording if technique == "plain" else recorded_program(factory, asked.hardware, POLICIES[technique])
         )
-    except (InvalidInput, InfeasibleBudget) as error:
+    except InfeasibleBudget as error:
+        return _refused(Row(technique=technique, what=WHAT[technique], how=HOW, reason=str(error)), error, budget)
+    except InvalidInput as error:
         return Row(technique=technique, what=WHAT[technique], how=HOW, reason=f"cannot be told: {error}")
+
+
+def _refused(row: Row, error: InfeasibleBudget, budget: Budget) -> Row:
+    """No session has a plan for so little; what is missing in bytes, if a refusal names the least."""
+    least = error.least_budget_bytes
+    margin = None if least is None else budget.bytes - least
+    return replace(row, fits=False, fits_allocated=False, least_allocated_bytes=least, margin_allocated_bytes=margin)
 
 
 def _planned_row(

@@ -76,7 +76,7 @@ def _mib(amount: int | None) -> str:
 def _figures(row: Row) -> Iterator[tuple[str, str | None]]:
     yield "what", row.what
     if row.reason is not None:
-        yield "not known", row.reason
+        yield "not known" if row.fits is None else "why not", row.reason
         return
     yield "how", row.how
     if row.step_how is not None:

@@ -116,8 +116,9 @@ def test_a_budget_that_no_plan_keeps_is_said_with_the_least_one() -> None:
     asked = Asked(SIM, ("planned",), "greedy-swap", Limits())
     factory = "experiments.models.gpt:demo"
     (row,) = program_rows(factory, asked, recorded_program(factory, SIM), Budget(20 << 20))
-    assert row.fits is None and row.reason is not None
-    assert "the least feasible one" in row.reason
+    assert (row.fits, row.fits_allocated) == (False, False) and row.reason is not None
+    assert f"the least feasible one {row.least_allocated_bytes}" in row.reason
+    assert row.margin_allocated_bytes == (20 << 20) - (row.least_allocated_bytes or 0) < 0
 
 
 @pytest.mark.parametrize("name", ["hourglass", "adversaries"])

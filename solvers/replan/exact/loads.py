@@ -54,11 +54,11 @@ class _Loads:
                 return self.bound
             self.questions.left -= max(1, len(left))
             objective, between = self.best_us, self.low < middle < self.unsure
-            if between and looked != objective and self.questions.roomy(left):
-                looked, middle = objective, self.low  # perhaps the least load will do: a look at it costs little
+            if between and looked != objective and not self.incumbent.on_hosts and self.questions.enough(left):
+                looked, middle = objective, self.low  # perhaps the least load will do: then nothing more is asked
                 if (left := self._ask(middle)) is None:
                     return self.bound
-                self.questions.seek(left, self.least_step_us)
+                left = self.questions.kept(left, self.least_step_us)
                 if left and self.best_us == objective:
                     continue
             else:

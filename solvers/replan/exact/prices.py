@@ -6,6 +6,7 @@ the pipelines cost no more than all there is, and no pipeline costs less than th
 a knapsack. The prices come from a linear program over the splits known so far, the splits from the prices.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,14 +23,14 @@ from solvers.replan.progress import Effort, Stop
 
 _ROUNDS = 20
 """How often new splits are priced."""
-_NEW = 32
-"""Splits that one round adds at most."""
+_NEW = 24
+"""Splits that one round adds at most at each prices."""
 _ASKED = 0.15
-"""Share of the effort that one question may take; the round in which it is spent is the last."""
-_NEAREST, _DEPTHS = 8, 12
-"""Splits that whole pipelines are made of; depths whose cheapest split may be one of them."""
-_KEPT = {True: 100, False: 1000}
-"""Partial splits kept where a cheap one that ends in time is sought: fewer where their responses are compared."""
+"""Share of the effort that one question may take: then no splits are told apart, and the round is the last."""
+_DEPTHS = 12
+"""Depths whose cheapest split may be one of those that whole pipelines are made of."""
+_KEPT = {True: (16, 100), False: (16, 1000)}
+"""Partial splits kept where a cheap one that ends in time is sought, at first and then: fewer of those compared."""
 _SOONER = 1000, 300, 100
 """Parts of the limit by which splits are asked to end sooner, one after the other."""
 _MORE = 24
@@ -38,6 +39,9 @@ _CLOSE = 10**6
 """Reciprocal of how much less than it counts a split has to cost to be of use."""
 _STAGES_A_US = 80
 """So many stages on kinds of nodes are priced in about a microsecond."""
+
+Prices = tuple[IntArray, IntArray]
+"""Of nodes of each kind, and of sent copies of layers."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +68,17 @@ class Pricing:
         stop: Stop,
         effort: Effort | None = None,
         counted: Callable[[Layers], int] | None = None,
+        begin: Prices | None = None,
     ) -> None:
-        """`counted`: how many microbatches a split finishes in time; None: as many as the relaxation says."""
+        """`counted`: the microbatches of a split in time (None: by the relaxation); `begin`: prices to try first."""
         self.market, self.load, self.within, self.stop = market, load, within, stop
         self.effort, self.counted, self.exact = effort or Effort(), counted, False
         self.microbatches = market.problem.microbatches
         self.pool: dict[Split, None] = {}
+        self.best: tuple[float, Prices] | None = None
+        """How many microbatches plans may count at the prices that leave fewest, about, and these prices."""
+        self._begin = [] if begin is None else [begin]
+        self._until = math.inf  # the effort at which the question ends
 
     def excluded(self, known: Sequence[Split]) -> Mixture | None:
         """None where prices exclude such plans; otherwise the mixture that they leave, perhaps of no use."""
@@ -77,38 +86,60 @@ class Pricing:
         return self._asked()
 
     def refined(self, mixture: Mixture) -> Mixture | None:
-        """The same where splits count what they do, not what the relaxation says; the mixture itself if it does."""
-        enough = mixture.counted >= self.microbatches
-        return self._asked() if enough and not self.exact and self._overcounted(mixture) else mixture
+        """The same where splits count what they do, not what the relaxation says; the mixture itself if it does.
+
+        What is not enough is asked on where prices are nearer to excluding than fractions to counting enough.
+        """
+        if mixture.counted < self.microbatches:
+            if self.best is None or self.best[0] + mixture.counted > 2 * self.microbatches:
+                return mixture
+            self._begin = [self.best[1]]
+            return self._asked()
+        return self._asked() if not self.exact and self._overcounted(mixture) else mixture
 
     def _asked(self) -> Mixture | None:
         mixture, nodes, sent = self._solved()
-        steady, until = (nodes, sent), self.effort.spent_us + _ASKED * self.effort.most_us
+        self.best, self._until = None, self.effort.spent_us + _ASKED * self.effort.most_us
         for _ in range(_ROUNDS):
-            if self._over() or self.effort.spent_us > until:
+            if self._spent():
                 break
             if not self.market.worth(nodes, sent, self.load):  # nothing known keeps to the load: alike, then
                 nodes = np.full_like(nodes, UNIT)
-            steady = (steady[0] + nodes) // 2, (steady[1] + sent) // 2
-            fresh = list[Split]()
-            for prices in (steady, (nodes, sent)):  # those of programs sway, and what is cheap at their mean is of use
-                if not (worth := self.market.worth(*prices, self.load)):
-                    continue
-                if not (new := self._affordable(self.priced(*prices), worth)):
-                    return None
-                if fresh := [shape for shape in new if shape not in self.pool]:
-                    break
+            if (fresh := self._fresh((nodes, sent))) is None:
+                return None
             if not fresh:
                 break
-            self.pool |= dict.fromkeys(fresh)
+            self.pool |= fresh
             mixture, nodes, sent = self._solved()
             if mixture.counted >= self.microbatches:
                 break
+        self._until = math.inf
         self._settle(nodes, sent)
         return mixture
 
+    def _fresh(self, last: Prices) -> dict[Split, None] | None:
+        """New splits, too cheap at the last prices, or at their mean with the best, as they sway; None: excluded."""
+        tried, self._begin = [*self._begin, last], []
+        if self.best is not None:
+            nodes, sent = self.best[1]
+            tried.insert(0, ((nodes + last[0]) // 2, (sent + last[1]) // 2))
+        fresh = dict[Split, None]()
+        for prices in tried:
+            if not (worth := self.market.worth(*prices, self.load)):
+                continue
+            new, counts = self._affordable(self.priced(*prices), worth)
+            if self.best is None or counts < self.best[0]:
+                self.best = counts, prices
+            if not new:
+                return None
+            fresh |= dict.fromkeys(split for split in new if split not in self.pool)
+        return fresh
+
     def _over(self) -> bool:
         return self.stop() or self.effort.over()
+
+    def _spent(self) -> bool:
+        return self._over() or self.effort.spent_us > self._until
 
     def _overcounted(self, mixture: Mixture) -> bool:
         """Whether splits of the mixture count less than the relaxation says; from then on all count what they do."""
@@ -119,15 +150,15 @@ class Pricing:
         self.exact = bool(self.pool)
         return self.exact
 
-    def nearest(self, most_within: Callable[[Layers], int]) -> list[Split]:
-        """Of the splits known and the cheapest ones of some depths those that lose least at the last prices.
+    def nearest(self, most_within: Callable[[Layers], int], number: int) -> list[Split]:
+        """Of the splits known and the cheapest ones of some depths so many that lose least at the last prices.
 
         A split loses what it costs beyond the microbatches that it counts, as `most_within` says. Mixtures are made of
         those that lose nothing; whole pipelines need some that lose a little to use up nodes and owners.
         """
         counted = [(layers, most) for layers in self._candidates if (most := most_within(layers)) > 0]
         price = CheapestSplits(self.within, self._stages, self.effort).price
-        return sorted(counted, key=lambda shape: price(shape[0]) - shape[1] * UNIT)[:_NEAREST]
+        return sorted(counted, key=lambda shape: price(shape[0]) - shape[1] * UNIT)[:number]
 
     @cached_property
     def _candidates(self) -> dict[Layers, None]:
@@ -140,9 +171,9 @@ class Pricing:
                 some[split()] = None
         return some
 
-    def settled(self) -> tuple[IntArray, IntArray]:
+    def settled(self) -> Prices:
         """The prices of nodes and of sent layers once no split costs less than it counts, or nearly so."""
-        nodes, sent = self._last
+        nodes, sent = self.settled_at
         for _ in range(_ROUNDS):
             if self._over():
                 break
@@ -162,11 +193,6 @@ class Pricing:
         self._settle(nodes, sent)
         return nodes, sent
 
-    @property
-    def settled_at(self) -> tuple[IntArray, IntArray]:
-        """The last prices of nodes and of sent layers."""
-        return self._last
-
     def told(self, splits: CheapestSplits, shape: Shape, price: int, split: Layers) -> tuple[int, Layers]:
         """The same price of a cheapest split, with one that does count its microbatches where the first does not.
 
@@ -181,7 +207,7 @@ class Pricing:
         return price, real[0]
 
     def _settle(self, nodes: IntArray, sent: IntArray) -> None:
-        self._last, self._stages = (nodes, sent), self._stage_prices(nodes, sent)
+        self.settled_at, self._stages = (nodes, sent), self._stage_prices(nodes, sent)
         self.__dict__.pop("_candidates", None)
 
     def priced(self, nodes: IntArray, sent: IntArray) -> CheapestSplits:
@@ -193,32 +219,33 @@ class Pricing:
         self.effort.spend(len(market.runs) * (market.layers + 1) * (widest + 1) // _STAGES_A_US)
         return market.stage_prices(nodes, sent, self.load, widest)
 
-    def _affordable(self, splits: CheapestSplits, worth: int) -> list[Split]:
-        """Shapes so cheap that all there is could pay for enough of them, with their splits; none: it cannot."""
+    def _affordable(self, splits: CheapestSplits, worth: int) -> tuple[list[Split], float]:
+        """Splits so cheap that all there is may pay enough of them (none: it cannot), and what it pays, about."""
         possible, count, waiting = self.within.possible, self.microbatches, list[Shape]()
         for depth in sorted(possible, key=lambda depth: splits.least[depth] / possible[depth]):
             # where a split costs nothing this is 0, and a pipeline still has a microbatch
             fewest = max(1, (count * splits.least[depth] - 1) // worth + 1)
             if fewest <= possible[depth]:
                 waiting.append((depth, fewest))
-        found, some = list[Split](), _NEW
+        found, counts, some = list[Split](), 0.0, _NEW
         while waiting and len(found) < _NEW:
-            found += self._of_depths(splits, worth, waiting[:some])
-            waiting, some = waiting[some:], _MORE
-        return found[:_NEW]
+            more, most = self._of_depths(splits, worth, waiting[:some])
+            found, counts, waiting, some = found + more, max(counts, most), waiting[some:], _MORE
+        return found[:_NEW], counts
 
-    def _of_depths(self, splits: CheapestSplits, worth: int, shapes: Sequence[Shape]) -> list[Split]:
+    def _of_depths(self, splits: CheapestSplits, worth: int, shapes: Sequence[Shape]) -> tuple[list[Split], float]:
         """Of each depth, from its `fewest` microbatches on, some that are too cheap, the most it can have first.
 
         No split is cheaper with more microbatches: a price excludes all up to so many that would pay for it. What is
         left of them is halved, and the fewest of each half are asked next.
         """
-        found, possible = dict[int, Split](), self.within.possible
+        found, counts, possible = dict[int, Split](), 0.0, self.within.possible
         asked = [(depth, possible[depth], possible[depth]) for depth, _ in shapes]
         left = [(depth, fewest, possible[depth] - 1) for depth, fewest in shapes]
         while asked and len(found) < _NEW:
             priced = splits.cheapest([(depth, fewest) for depth, fewest, _ in asked])
             for (depth, fewest, most), (price, split) in zip(asked, priced, strict=True):
+                counts = max(counts, fewest * worth / max(1, price))
                 if fewest * worth >= self.microbatches * price:
                     affordable = fewest * worth // self.microbatches
                     if (real := self._real(splits, depth, fewest, affordable, split())) is None:
@@ -230,13 +257,13 @@ class Pricing:
                     left += [(depth, fewest, max(fewest, middle - 1)), *([(depth, middle, most)] * (middle > fewest))]
             asked = [(depth, fewest, most) for depth, fewest, most in left if depth not in found and fewest <= most]
             left = []
-        return [found[depth] for depth, _ in shapes if depth in found]
+        return [found[depth] for depth, _ in shapes if depth in found], counts
 
     def _real(self, splits: CheapestSplits, depth: int, microbatches: int, most: int, split: Layers) -> Split | None:
         """A split that costs at most `most` and, once they are told apart, does count the microbatches; None: none."""
         if self.counted is None:
             return split, microbatches
-        if (count := self.counted(split)) >= microbatches or not self.exact:
+        if (count := self.counted(split)) >= microbatches or not self.exact or self._spent():
             return split, max(count, microbatches)
         real, none = self.real(splits, (depth, microbatches), most)
         if real is not None:
@@ -252,8 +279,11 @@ class Pricing:
             if price <= most and self.counted(sooner()) >= shape[1]:
                 return sooner(), False
         priced, limit_us = Priced(splits.prices, most), self.within.limit_us
-        keep = _KEPT[shape[1] <= LARGEST]
-        return cheap_split(self.within.limits, shape, limit_us, priced, keep, self._over, self.effort)
+        for keep in _KEPT[shape[1] <= LARGEST]:
+            split, none = cheap_split(self.within.limits, shape, limit_us, priced, keep, self._spent, self.effort)
+            if none or split is not None:
+                break
+        return split, none
 
     def _solved(self) -> tuple[Mixture, IntArray, IntArray]:
         """The most microbatches of mixtures of the pool, and the prices of nodes and of sent layers."""
@@ -265,6 +295,5 @@ class Pricing:
             nothing = [np.zeros(len(some), dtype=np.int64) for some in (self.market.runs, self.market.weights)]
             return Mixture((), ()), nothing[0], nothing[1]
         nodes, sent = program.prices(found)
-        amounts = found.amounts[: len(shapes)]
-        some = np.flatnonzero(amounts > 1e-9).tolist()
-        return Mixture(tuple(shapes[k] for k in some), tuple(float(amounts[k]) for k in some)), nodes, sent
+        some = [(shape, amount) for shape, amount in zip(shapes, found.amounts.tolist(), strict=False) if amount > 1e-9]
+        return Mixture(tuple(shape for shape, _ in some), tuple(amount for _, amount in some)), nodes, sent

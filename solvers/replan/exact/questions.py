@@ -9,15 +9,15 @@ from solvers.replan.exact.closing import closed
 from solvers.replan.exact.incumbent import Incumbent
 from solvers.replan.exact.market import Market
 from solvers.replan.exact.placement import LARGEST
-from solvers.replan.exact.prices import Mixture, Pricing
+from solvers.replan.exact.prices import Mixture, Prices, Pricing
 from solvers.replan.exact.wholes import whole_plan
 
 _WORK = 50_000
 """What searches that compare responses may cost together: stages times microbatches cubed."""
 _QUESTIONS = 40
 """How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
-_ROOMY = 1.002
-"""Where fractions of pipelines count so many times the microbatches, the least load not excluded is asked next."""
+_NEAREST = 8, 12
+"""Splits that whole pipelines are made of, at first and where none were found."""
 
 Left = list[tuple[Pricing, Mixture]]
 """What prices do not exclude, by limit on the fullest stage."""
@@ -32,6 +32,8 @@ class Questions:
         self._asked, self._doubted = set[tuple[int, tuple[Split, ...]]](), set[tuple[int, int, int]]()
         self._pools = dict[tuple[int, int], list[tuple[int, ...]]]()
         """By limit on the fullest stage and load, the splits that prices came from last."""
+        self._prices = dict[tuple[Market, int], dict[int, Prices]]()
+        """By market and limit on the fullest stage the best prices for each load."""
 
     @cached_property
     def market(self) -> Market:
@@ -55,8 +57,11 @@ class Questions:
             return None
         for some in within:
             counted = partial(self.steps.most_within, limit_us=some.limit_us)
-            pricing = Pricing(market, load, some, self.steps.stop, self.steps.effort, counted)
+            prices = self._prices.setdefault((market, some.limits.fullest), {})
+            begin = prices[min(prices, key=lambda known: (abs(known - load), known))] if prices else None
+            pricing = Pricing(market, load, some, self.steps.stop, self.steps.effort, counted, begin)
             mixture = pricing.excluded(self._known(some, load, counted))
+            prices |= {} if pricing.best is None else {load: pricing.best[1]}
             self._pools[some.limits.fullest, load] = [layers for layers, _ in pricing.pool]
             self.incumbent.splits |= dict.fromkeys(layers for layers, _ in (mixture.splits if mixture else ()))
             mixtures += [] if mixture is None else [(pricing, mixture)]
@@ -70,10 +75,9 @@ class Questions:
             if len(layers) in within.possible and max(layers) <= within.limits.fullest and (most := counted(layers)) > 0
         ]
 
-    def roomy(self, mixtures: Left) -> bool:
-        """Whether fractions of pipelines count so much more than is needed that a smaller load may do."""
-        most = max((mixture.counted for _, mixture in mixtures), default=0.0)
-        return not self.incumbent.on_hosts and most >= _ROOMY * self.problem.microbatches
+    def enough(self, mixtures: Left) -> bool:
+        """Whether fractions of pipelines count the microbatches."""
+        return any(mixture.counted >= self.problem.microbatches for _, mixture in mixtures)
 
     def ample(self, mixtures: Left) -> bool:
         """Whether fractions count a whole pipeline more than is needed: whole numbers hardly exclude such a load."""
@@ -85,10 +89,10 @@ class Questions:
         objective = self.incumbent.objective_us
         for pricing, mixture in mixtures:
             if mixture.counted >= self.problem.microbatches:
-                self._seek(pricing, least_step_us, ())
+                self._seek(pricing, least_step_us)
                 if self.incumbent.objective_us == objective and not (self.incumbent.on_hosts or self.incumbent.over()):
                     pricing.settled()
-                    self._seek(pricing, least_step_us, ())
+                    self._seek(pricing, least_step_us, more=True)
 
     def kept(self, mixtures: Left, least_step_us: int, *, wholes: bool = True) -> Left:
         """What is left once whole pipelines were sought; where none are better, once these are told apart.
@@ -110,15 +114,15 @@ class Questions:
         """Whether whole numbers exclude what fractions leave; where not, whole pipelines that they name are judged."""
         best, objective = self.incumbent, self.incumbent.objective_us
         if pricing.exact and refined.counted >= self.problem.microbatches:
-            self._seek(pricing, least_step_us, ())
+            self._seek(pricing, least_step_us)
         if best.objective_us != objective:
             return False
         if (whole := closed(pricing)).excluded:
             return True
         if whole.plan is not None and not best.too_late_to_place():
             best.take(whole.plan, pricing.load)
-        if whole.splits and best.objective_us == objective:
-            self._seek(pricing, least_step_us, whole.splits)
+        if best.objective_us == objective:
+            self._seek(pricing, least_step_us, whole.splits, more=True)
         return False
 
     def doubt(self, mixtures: Left, most: int) -> int:
@@ -137,7 +141,7 @@ class Questions:
                     self.incumbent.splits |= dict.fromkeys(self.steps.ask(within, len(layers), count))
         return number
 
-    def _seek(self, pricing: Pricing, least_step_us: int, splits: Sequence[Split]) -> None:
+    def _seek(self, pricing: Pricing, least_step_us: int, splits: Sequence[Split] = (), *, more: bool = False) -> None:
         """Judge whole pipelines that keep to the load, until some are better than the best known.
 
         As quick as any, or as quick as is better with this load, of which `splits` are known to do in fractions.
@@ -150,7 +154,7 @@ class Questions:
         for number, within_us in enumerate((least_step_us - sync_us, latest_us - sync_us, limit_us)):
             counted = partial(self.steps.most_within, limit_us=min(limit_us, within_us))
             if number < 2:
-                shapes = pricing.nearest(counted)
+                shapes = pricing.nearest(counted, _NEAREST[more])
             else:
                 shapes = [(layers, most) for layers in dict(splits) if (most := counted(layers)) > 0]
             asked = load, tuple(sorted(shapes))

@@ -88,11 +88,12 @@ def test_shapes_of_which_no_split_ends_in_time_are_left_out(monkeypatch: pytest.
     assert ExactReplan().solve(problem, LIMITS).status is Status.FEASIBLE
 
 
-@pytest.mark.parametrize("seed", [216, 88057, 88007, 500085])
+@pytest.mark.parametrize("seed", [216, 88057, 88007, 500085, 456056, 500022])
 def test_what_was_open_is_proven(seed: int) -> None:
     """More than a thousand shapes of pipelines may be of use; the least load is looked at before larger ones.
 
-    Of 88007 hundreds of partial splits are kept for a proof; of 500085 it counts how many pipelines there can be.
+    Of 88007 hundreds of partial splits are kept for a proof; of 500085 it counts how many pipelines there can be; of
+    456056 and 500022 prices are sought about the best ones.
     """
     problem = deep_cluster(seed)
     answer = ExactReplan().solve(problem, LIMITS)

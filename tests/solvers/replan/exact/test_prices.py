@@ -12,7 +12,7 @@ from experiments.bench.replan import CLUSTERS
 from solvers.check.replan.judge import judge_replan
 from solvers.ir import CurrentPipeline, CurrentState, Limits, ReplanPlan, ReplanProblem, Solution, Status
 from solvers.replan import ExactReplan
-from solvers.replan.exact import prices, questions, transition
+from solvers.replan.exact import questions, transition
 from solvers.replan.exact.closing import Closed
 from solvers.replan.exact.prices import Pricing
 from solvers.replan.exact.questions import Questions
@@ -153,7 +153,7 @@ def test_whole_pipelines_are_made_of_splits_that_lose_a_little(monkeypatch: pyte
     problem = deep_cluster(9001)
     answer = judged(problem)
     assert answer.status is Status.OPTIMAL
-    monkeypatch.setattr(prices, "_NEAREST", 2)
+    monkeypatch.setattr(questions, "_NEAREST", (2, 2))
     monkeypatch.setattr(questions, "closed", lambda pricing: Closed(False))
     fewer = judged(problem)
     assert fewer.objective is not None and answer.objective is not None and fewer.objective > answer.objective

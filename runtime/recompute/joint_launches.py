@@ -1,12 +1,13 @@
 """What launching each op of a joint problem takes, where the device tells."""
 
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 from typing import Literal
 
 from msgspec.structs import replace
 
 from runtime.profile.launches import DEVICE, OPERATOR, STREAM, Measured, launches
-from runtime.recompute.graph import Place, Step
+from runtime.recompute.graph import OTHER, Place, Step
 from runtime.recompute.launches import NOTHING, BlockLaunches, at_its_end, joined, stalled
 from runtime.recompute.layer import Layer
 from solvers.ir.joint import JointOp
@@ -19,7 +20,8 @@ def with_launches(
 
     Those of `free` take nothing. None where the device does not tell.
     What a block's forward pass has beside its units, and what is behind it, its output has; the loss, what is behind
-    the last block; the op before its first unit, what comes before that, if the host waits there.
+    the last block; the op before its first unit, what comes before that, if the host waits there. Where the program
+    does something between two blocks, the op that stands for that has its waits: moves come before them.
     """
     told = [layer.launches for layer in layers if layer.launches is not None]
     if len(told) < len(layers):
@@ -29,7 +31,8 @@ def with_launches(
         for op, place in enumerate(step.places)
     ]
     parts = _less(parts, told[0].ahead_ns)
-    reads = [0 if op.comm else round(one.read_ns / 1000) for op, one in zip(ops, parts, strict=True)]
+    waits = _waits(parts, step, layers, told)
+    reads = [0 if op.comm else round(one.read_ns / 1000) for op, one in zip(ops, waits, strict=True)]
     return [
         replace(
             op,
@@ -37,12 +40,24 @@ def with_launches(
             launch_us=one.host_us,
             again_launch_us=_again_launch_us(step, layers, number),
             tail_us=one.tail_us,
-            host_waits=part.host_waits & OPERATOR > 0 and not op.comm and not read_us,
-            sync=None if op.comm else _sync(part.host_waits),
+            host_waits=wait.host_waits & OPERATOR > 0 and not op.comm and not read_us,
+            sync=None if op.comm else _sync(wait.host_waits),
             read_us=read_us,
         )
-        for number, (op, part, one, read_us) in enumerate(zip(ops, parts, launches(parts), reads, strict=True))
+        for number, (op, wait, one, read_us) in enumerate(zip(ops, waits, launches(parts), reads, strict=True))
     ]
+
+
+def _waits(
+    parts: Sequence[Measured], step: Step, layers: Sequence[Layer], told: Sequence[BlockLaunches]
+) -> list[Measured]:
+    """The parts by what the host waits for and reads in each; times are those of `parts` alone."""
+    found = list(parts)
+    for op, (place, following) in enumerate(pairwise(step.places)):
+        if place.kind == "output" and following == OTHER and place.block + 1 < len(layers):
+            found[op] = joined(_beside_units(layers[place.block], told[place.block]))
+            found[op + 1] = joined([found[op + 1], told[place.block].behind])
+    return found
 
 
 def _again_launch_us(step: Step, layers: Sequence[Layer], op: int) -> int | None:
@@ -76,10 +91,7 @@ def _measured(place: Place, layers: Sequence[Layer], told: Sequence[BlockLaunche
         nodes = layer.units[place.index].nodes
         return joined(own.nodes[node] for node in (*nodes, *_read_behind(layer, nodes[-1])))
     if place.kind == "output":
-        known = {node for unit in layer.units for one in unit.nodes for node in (one, *_read_behind(layer, one))}
-        known |= {*range(units_begin(layer))} if waits_before_units(layer) else set()
-        others = [one for node, one in enumerate(own.nodes) if node not in known]
-        return joined([*others, own.forward, *([own.behind] if place.block + 1 < len(layers) else [])])
+        return joined([*_beside_units(layer, own), *([own.behind] if place.block + 1 < len(layers) else [])])
     if place.kind == "loss":
         return told[-1].behind
     if place.kind == "wait":
@@ -87,6 +99,13 @@ def _measured(place: Place, layers: Sequence[Layer], told: Sequence[BlockLaunche
     if place.kind in ("begin", "part"):
         return own.backward[0 if place.kind == "begin" else place.index + 1]
     return own.backward[-1] if place.kind == "end" and place.index >= 0 else NOTHING
+
+
+def _beside_units(layer: Layer, own: BlockLaunches) -> list[Measured]:
+    """What a block's forward pass has that is no unit's, and not read behind one."""
+    known = {node for unit in layer.units for one in unit.nodes for node in (one, *_read_behind(layer, one))}
+    known |= {*range(units_begin(layer))} if waits_before_units(layer) else set()
+    return [*(one for node, one in enumerate(own.nodes) if node not in known), own.forward]
 
 
 def units_begin(layer: Layer) -> int:

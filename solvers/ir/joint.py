@@ -78,6 +78,10 @@ class JointProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
                 f"ops[{number}].tail_us is {op.tail_us}, above its time_us {op.time_us}: lower it",
             )
             require(
+                op.sync in (None, "stream", "device"),
+                f"ops[{number}].sync is {op.sync!r}: choose of device, stream, or leave it out",
+            )
+            require(
                 not (op.comm and (op.host_waits or op.read_us or op.sync)),
                 f"ops[{number}] is communication, for which no host waits: drop its host_waits, read_us and sync",
             )

@@ -76,6 +76,8 @@ def _words_at(kind: type[Any], path: str) -> list[str]:
             known = known.value_type
         else:
             return []
+    if isinstance(known, msgspec.inspect.UnionType):
+        known = next((one for one in known.types if not isinstance(one, msgspec.inspect.NoneType)), None)
     if isinstance(known, msgspec.inspect.LiteralType):
         return [str(word) for word in known.values]
     return [str(member.value) for member in known.cls] if isinstance(known, msgspec.inspect.EnumType) else []

@@ -22,11 +22,10 @@ class Given:
     `hideable[i]`: it takes time, and some communication takes as long.
 
     Where launches take time (`launched`): `launch[i]` is the host's to issue op i, `again[i]` to do so where it runs
-    again, `tail[i]` how long that lasts at the
-    least afterwards, `move[i]` the host's time to issue a transfer of its output, `waits[i]`: the host waits until it
-    has ended, `sync[t]`: until stage t has (`STREAM`), or all transfers, too (`DEVICE`); `read[t]` what the lane out
-    takes for numbers that the host then reads. `cost[i]` is the longer of what op i takes of the device and of the
-    host: what heuristics charge for it.
+    again, `tail[i]` how long that lasts at the least afterwards, `move[i]` the host's time to issue a transfer of its
+    output, `waits[i]`: the host waits until it has ended, `sync[t]`: until stage t has (`STREAM`), or all transfers,
+    too (`DEVICE`); `read[t]` what the lane out takes for numbers that the host then reads. `cost[i]` is the longer of
+    what op i takes of the device and of the host: what heuristics charge for it.
     """
 
     problem: JointProblem

@@ -197,34 +197,56 @@ SETTLING, SETTLING_FIRST = (
     partial(Waiting, does=(settle, nothing, nothing)),
 )
 FOLLOWING = partial(Waiting, does=(nothing, follow, follow))
+PLAIN = partial(Waiting, does=(nothing, nothing, nothing))
+
+
+class Between(nn.Module):
+    """What the program does between two blocks."""
+
+    def __init__(self, does: Callable[[torch.Tensor], object]) -> None:
+        super().__init__()
+        self.does = does
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The same."""
+        self.does(hidden.detach())
+        return hidden
 
 
 @pytest.mark.parametrize("solver", ["joint", "greedy-joint"])
 @pytest.mark.parametrize(
-    ("block", "share", "told"),
+    ("block", "share", "told", "between"),
     [
-        (Asking, 0.7, {"reads": 4}),
-        (Routing, 0.75, {"waits": 16}),
-        (Comparing, 0.7, {"reads": 4}),
-        (ASKING_FIRST, 0.7, {"reads": 4}),
-        (LISTING, 0.7, {"reads": 4}),
-        (SETTLING, 0.7, {"device": 8}),
-        (SETTLING_FIRST, 0.7, {"device": 4}),
-        (FOLLOWING, 0.7, {"stream": 8}),
+        (Asking, 0.7, {"reads": 4}, nothing),
+        (Routing, 0.75, {"waits": 16}, nothing),
+        (Comparing, 0.7, {"reads": 4}, nothing),
+        (ASKING_FIRST, 0.7, {"reads": 4}, nothing),
+        (LISTING, 0.7, {"reads": 4}, nothing),
+        (SETTLING, 0.7, {"device": 8}, nothing),
+        (SETTLING_FIRST, 0.7, {"device": 4}, nothing),
+        (FOLLOWING, 0.7, {"stream": 8}, nothing),
+        (PLAIN, 0.6, {"device": 3}, settle),
+        (PLAIN, 0.6, {"reads": 3}, lambda hidden: hidden[0, 0].item()),
     ],
 )
-def test_what_leaves_keeps_blocks_waiting_as_predicted(
-    block: Callable[[int], nn.Module], share: float, told: dict[str, int], solver: str
+def test_what_leaves_keeps_the_host_waiting_as_predicted(
+    block: Callable[[int], nn.Module],
+    share: float,
+    told: dict[str, int],
+    between: Callable[[torch.Tensor], object],
+    solver: str,
 ) -> None:
     gc.collect()
     device = use_sim(read_hardware("sim-small")).device
 
     def make(device: torch.device) -> Trainee:
-        model = nn.Sequential(*(block(128) for _ in range(4))).to(device)
+        blocks = [block(128) for _ in range(4)]
+        parts = [part for one in blocks for part in (Between(between), one)]
+        model = nn.Sequential(*parts[1:]).to(device)
         for parameter in model.parameters():  # rows keep the experts that they have
             parameter.register_hook(torch.zeros_like)  # type: ignore[no-untyped-call]
         rows = torch.randn(2048, 128).to(device)
-        return Trainee(model, tuple(model), lambda: model(rows).square().mean())
+        return Trainee(model, tuple(blocks), lambda: model(rows).square().mean())
 
     try:
         plainly = trained(device, make)

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from solvers.check.joint.moment import MOST
 from solvers.ir import InvalidInput, JointOp, JointProblem, SwapLink
+from solvers.ir.codec import problem_from_raw, problem_to_raw
 from solvers.ir.fields import LARGEST
 
 
@@ -47,3 +48,13 @@ def test_no_host_waits_for_communication(change: dict[str, Any]) -> None:
     talking = replace(problem().ops[0], comm=True, **change)
     with pytest.raises(InvalidInput, match=r"ops\[1\] is communication, for which no host waits: drop its host_waits"):
         replace(problem(), ops=(problem().ops[0], talking))
+
+
+def test_another_wait_is_told_which_there_are() -> None:
+    odd = replace(problem().ops[0], sync="event")
+    with pytest.raises(InvalidInput, match=r"ops\[0\]\.sync is 'event': choose of device, stream, or leave it out"):
+        replace(problem(), ops=(odd, problem().ops[1]))
+    raw = problem_to_raw(problem())
+    raw["ops"][0]["sync"] = "event"
+    with pytest.raises(InvalidInput, match=r'ops\[0\]\.sync is "event": choose of device, stream'):
+        problem_from_raw(raw)

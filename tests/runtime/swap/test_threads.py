@@ -64,10 +64,10 @@ def test_threads_that_share_an_operator_s_work_are_no_threads_beside_it(device: 
 
         def scale() -> None:
             weight.mul_(1.0)
-            time.sleep(0.003)
+            time.sleep(0.03)
 
         with meanwhile(scale), meanwhile(scale):
-            limited = run(steadily(5), device, 60 << 20, WIDE, stages=STAGES)
+            limited = run(steadily(5), device, 72 << 20, WIDE, stages=STAGES)
         assert limited.equals(free)
         assert limited.report is not None and limited.report.within_budget
         assert sum(iteration.counts.passive for iteration in limited.iterations) > 0

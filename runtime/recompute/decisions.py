@@ -92,7 +92,7 @@ class Decisions:
 
         `at_once`: by block, how many calls like its measured one came before a backward pass. A plan of the whole step
         has them as one, in which each op stands for so many. `stays`: a backward pass left the graph (`retain_graph`).
-        `untrained`: so many blocks, the last by number, will not be called in training either: they store nothing.
+        `untrained`: so many blocks, the last by number, have no parameter that wants gradients, and store nothing.
         """
         self.layers, self.footprint, self._uses, self.stays = layers, footprint, uses, stays
         self._untrained = untrained

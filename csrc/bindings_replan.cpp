@@ -142,6 +142,13 @@ Array stage_prices(const Array& nodes, const Array& sent, const Array& weights, 
       .reshape({sent.shape(1), static_cast<py::ssize_t>(widest) + 1});
 }
 
+std::vector<int64_t> least_prices(const Array& prices, size_t most) {
+  const replan::Table given = table(prices);
+  if (given.rows == 0 || given.stages == 0)
+    throw std::invalid_argument("prices need a row for each number of layers behind a stage: give some");
+  return replan::least_prices(given.values.data(), given.rows - 1, given.stages - 1, most);
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_filling, module) {
@@ -178,6 +185,7 @@ PYBIND11_MODULE(_filling, module) {
       "worth"_a, "nodes"_a, "most"_a);
   module.def("filled", &filled, "worth"_a, "nodes"_a);
   module.def("stage_prices", &stage_prices, "nodes"_a, "sent"_a, "weights"_a, "widest"_a, "load"_a);
+  module.def("least_prices", &least_prices, "prices"_a, "most"_a);
   using Ends = std::pair<int64_t, int64_t>;
   py::class_<replan::Filling>(module, "Filling")
       .def(py::init([](size_t depth, int64_t microbatches, int64_t layers, const Ends& each, const Ends& first,

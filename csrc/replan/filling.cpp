@@ -127,12 +127,11 @@ std::vector<int64_t> Filling::filled(const std::vector<int64_t>& rooms, int64_t 
   held.reserve(depth);
   fill(stages, 0, held);
   for (int turn = 0; turn < kFillings && held.back() >= layers && windows().one > 0; ++turn) {
-    size_t first = depth;
-    for (size_t stage = depth; stage-- > 0;) {
-      for (size_t width = 0; width < windows_->fixed.rows; ++width)
+    for (size_t width = 0; width < windows_->fixed.rows; ++width)
+      for (size_t stage = static_cast<size_t>(kWidths[width]); stage < depth; ++stage)  // none further back exists
         stages.most[stage] = most(width, stage, limit, held, stages.most[stage]);
-      if (stages.most[stage] < held[stage]) first = stage;
-    }
+    size_t first = 0;
+    while (first < depth && stages.most[first] >= held[first]) ++first;
     if (first == depth) break;
     held.resize(first);
     fill(stages, std::min(kNarrow, windows_->fixed.rows), held);
@@ -201,24 +200,24 @@ std::pair<int64_t, std::vector<int64_t>> Filling::cheapest(const std::vector<int
   const std::optional<Held>& bounds = held(room, static_cast<int64_t>(cells) - 1, limit);
   if (!bounds) return {kNever, {}};
   const auto& [fewest, most, rooms] = *bounds;
-  std::vector<int64_t> least(cells, kNever), next;
-  std::vector<std::vector<int64_t>> own(depth, std::vector<int64_t>(cells, 0));
+  std::vector<int64_t> least(cells, kNever), next(cells), own(depth * cells);  // `own` is read where `next` was set
+  const int64_t last = static_cast<int64_t>(cells) - 1, widest = static_cast<int64_t>(prices.stages) - 1;
   least[0] = 0;
   for (size_t stage = 0; stage < depth; ++stage) {
-    next.assign(cells, kNever);
-    const int64_t last = static_cast<int64_t>(cells) - 1;
+    std::fill(next.begin(), next.end(), kNever);
+    int64_t* const owns = &own[stage * cells];
     for (int64_t before = std::max(fewest[stage], int64_t{0}); before <= std::min(most[stage], last); ++before) {
       const int64_t known = least[static_cast<size_t>(before)];
       if (known >= kNever) continue;
-      int64_t room =
-          std::min({rooms[stage], std::min(most[stage + 1], last) - before, static_cast<int64_t>(prices.stages) - 1});
+      int64_t room = std::min({rooms[stage], std::min(most[stage + 1], last) - before, widest});
       for (size_t family = 0; family < own_.rows && room > 0; ++family) room = few(family, stage, limit, before, room);
+      const int64_t* const row = &prices.values[static_cast<size_t>(before) * prices.stages];
       for (int64_t layers = 1; layers <= room; ++layers) {
         const auto held = static_cast<size_t>(before + layers);
-        const int64_t price = known + prices(static_cast<size_t>(before), static_cast<size_t>(layers));
+        const int64_t price = known + row[layers];
         if (price < kNever && price <= next[held]) {  // of equal ones that with fewer layers here
           next[held] = price;
-          own[stage][held] = layers;
+          owns[held] = layers;
         }
       }
     }
@@ -227,7 +226,7 @@ std::pair<int64_t, std::vector<int64_t>> Filling::cheapest(const std::vector<int
   std::vector<int64_t> split;
   for (size_t stage = depth, held = cells - 1; least.back() < kNever && stage-- > 0;
        held -= static_cast<size_t>(split.back()))
-    split.push_back(own[stage][held]);
+    split.push_back(own[stage * cells + held]);
   return {least.back(), split};
 }
 

@@ -2,12 +2,35 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 namespace replan {
 
 namespace {
 
 constexpr size_t kLanes = 8;  // So many pipelines go through every pass together.
+
+// No pipeline of these stages takes less: paths A to D (solvers/replan/README.md, Exact, 1), D with fewest and most
+// sweeps.
+int64_t least_us(const std::vector<int64_t>& forward, const std::vector<int64_t>& backward, int64_t microbatches,
+                 int64_t hop) {
+  const auto depth = static_cast<int64_t>(forward.size()), others = microbatches - 1;
+  const int64_t passes = std::accumulate(forward.begin(), forward.end(), int64_t{0}) +
+                         std::accumulate(backward.begin(), backward.end(), int64_t{0});
+  const int64_t alone = passes + 2 * (depth - 1) * hop;
+  int64_t least = 0, behind = 0;
+  for (int64_t k = 1; k <= depth; ++k) {
+    const auto stage = static_cast<size_t>(depth - k);
+    const int64_t f = forward[stage], b = backward[stage], steady = std::max(microbatches - k, int64_t{0});
+    behind += f + b;
+    least = std::max(least, alone + others * std::max(f, b) + steady * std::min(f, b));
+    least = std::max(least, passes - behind + 2 * (depth - k) * hop + microbatches * (f + b));
+    for (const int64_t sweeps : {int64_t{1}, others / k})
+      if (sweeps > 0 && sweeps * k <= others)
+        least = std::max(least, alone + sweeps * (behind + 2 * (k - 1) * hop) + (others - sweeps * k) * (f + b));
+  }
+  return least;
+}
 
 }  // namespace
 
@@ -83,7 +106,9 @@ std::vector<int64_t> pipelines_us(const int64_t* forward, const int64_t* backwar
 
 int64_t most_within(const std::vector<int64_t>& forward, const std::vector<int64_t>& backward, int64_t most,
                     int64_t hop, int64_t limit) {
-  const auto ends = [&](int64_t count) { return pipeline_us(forward, backward, count, hop) <= limit; };
+  const auto ends = [&](int64_t count) {
+    return least_us(forward, backward, count, hop) <= limit && pipeline_us(forward, backward, count, hop) <= limit;
+  };
   int64_t low = most, over = most + 1, step = 1;  // callers' bounds are close, so steps down are short at first
   while (low > 0 && !ends(low)) {
     over = low;

@@ -20,4 +20,18 @@ std::vector<int64_t> stage_prices(const std::vector<int64_t>& nodes, const int64
   return prices;
 }
 
+std::vector<int64_t> least_prices(const int64_t* prices, std::size_t layers, std::size_t widest, std::size_t most) {
+  std::vector<int64_t> held(layers + 1, Filling::kNever), next, least{Filling::kNever};
+  held[0] = 0;
+  while (least.size() <= most) {
+    next.assign(layers + 1, Filling::kNever);
+    for (std::size_t behind = 0; behind < layers; ++behind)
+      for (std::size_t own = 1; own <= std::min(widest, layers - behind); ++own)
+        next[behind + own] = std::min(next[behind + own], held[behind] + prices[behind * (widest + 1) + own]);
+    held.swap(next);
+    least.push_back(held[layers]);
+  }
+  return least;
+}
+
 }  // namespace replan

@@ -13,4 +13,7 @@ namespace replan {
 std::vector<int64_t> stage_prices(const std::vector<int64_t>& nodes, const int64_t* sent, const int64_t* weights,
                                   std::size_t layers, std::size_t widest, int64_t load);
 
+// The least price of a split over each number of stages up to `most`, whatever its time; such prices, with `layers`.
+std::vector<int64_t> least_prices(const int64_t* prices, std::size_t layers, std::size_t widest, std::size_t most);
+
 }  // namespace replan

@@ -49,6 +49,9 @@ def filled(worth: Mapping[int, int], nodes: int) -> list[tuple[int, int]]:
 def stage_prices(nodes: IntArray, sent: IntArray, weights: IntArray, widest: int, load: int) -> IntArray:
     """As `Market.stage_prices`, of what the layers in front of each that a kind lacks cost and weigh, [kind, layer]."""
 
+def least_prices(prices: IntArray, most: int) -> list[int]:
+    """As `CheapestSplits.least` of prices [layers behind, own], up to so many stages."""
+
 def transported(cost: NDArray[np.float64], supply: IntArray, demand: IntArray) -> IntArray | None:
     """As `transportation._Paths.solve`, step by step: supplies and demands are equal in sum."""
 

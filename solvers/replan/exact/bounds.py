@@ -371,11 +371,13 @@ class StageLimits:
 
         @lru_cache(maxsize=_KEPT)
         def rooms(depth: int, microbatches: int) -> IntArray:
-            waiting = np.arange(1, depth + 1, dtype=np.int64).clip(max=microbatches)
+            waiting = np.minimum(np.arange(1, depth + 1, dtype=np.int64), microbatches)
             each = problem.layer_static_bytes + waiting * problem.layer_activation_bytes
             free = np.full(depth, problem.memory_bytes, dtype=np.int64)
             free[0] -= problem.last_static_bytes
             free[-1] -= problem.first_static_bytes
+            if problem.layer_static_bytes:
+                return np.asarray(free // each)
             return np.where(each > 0, free // np.maximum(each, 1), np.where(free >= 0, _MANY, -1))
 
         return rooms

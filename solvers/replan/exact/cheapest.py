@@ -32,7 +32,7 @@ class Within:
     limit_us: int
     possible: Mapping[int, int]
 
-    @property
+    @cached_property
     def widest(self) -> int:
         """No stage has more layers."""
         limits, deepest = self.limits, max(self.possible)
@@ -46,17 +46,26 @@ class CheapestSplits:
         self.effort = effort or Effort()
         self.within, self.layers = within, within.limits.problem.layers
         self.widest = prices.shape[1] - 1
+        self.prices = prices
+
+    @cached_property
+    def _cells(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Layers held before a stage, its own, and its price, [layers held, own]."""
         held, own = np.indices((self.layers + 1, self.widest + 1))
-        self.prices, self._before, self._own = prices, np.maximum(held - own, 0), own
-        self._prices = np.where(held >= own, prices[self._before, own], NEVER)
+        before = np.maximum(held - own, 0)
+        return before, own, np.where(held >= own, self.prices[before, own], NEVER)
 
     @cached_property
     def least(self) -> list[int]:
         """At p: no split over p stages is cheaper, however long it takes."""
+        deepest = max(self.within.possible, default=0)
+        if FILLING is not None:
+            found: list[int] = FILLING.least_prices(self.prices, deepest)
+            return found
         held = np.full(self.layers + 1, NEVER)
         held[0], least = 0, [NEVER]
-        for _ in range(max(self.within.possible, default=0)):
-            held = np.minimum((held[self._before] + self._prices).min(axis=1), NEVER)
+        for _ in range(deepest):
+            held = np.minimum((held[self._cells[0]] + self._cells[2]).min(axis=1), NEVER)
             least.append(int(held[-1]))
         return least
 
@@ -73,7 +82,7 @@ class CheapestSplits:
         if FILLING is not None:
             yield from map(self._native_cheapest, shapes)
             return
-        some = max(1, _TOGETHER // (len(self._before) * (self.widest + 1)))
+        some = max(1, _TOGETHER // ((self.layers + 1) * (self.widest + 1)))
         for start in range(0, len(shapes), some):
             yield from self._cheapest(shapes[start : start + some])
 
@@ -120,7 +129,7 @@ class CheapestSplits:
             most = np.minimum(most, np.minimum(bounds.rooms[:, None], bounds.most[1:, None] - held))
             few[:depth, number] = np.where(held >= bounds.fewest[:-1, None], most, -1)
         wide = min(self.widest, max(int(few.max()), 0)) + 1
-        before, own, prices = self._before[:, :wide], self._own[:, :wide], self._prices[:, :wide]
+        before, own, prices = (cells[:, :wide] for cells in self._cells)
         tables = np.full((deepest + 1, len(shapes), self.layers + 1), NEVER, dtype=np.int64)
         tables[0, :, 0] = 0
         for k in range(deepest):
@@ -131,18 +140,16 @@ class CheapestSplits:
 
     def _split(self, tables: IntArray, few: IntArray, depth: int) -> Layers:
         """The split behind the price of all layers."""
-        split, held = list[int](), self.layers
+        (behind, own, prices), split, held = self._cells, list[int](), self.layers
         for k in range(depth - 1, -1, -1):
-            before = self._before[held]
-            own = int(
-                np.where(self._own[held] <= few[k][before], tables[k][before] + self._prices[held], 2 * NEVER).argmin()
-            )
-            split.append(own)
-            held -= own
+            before = behind[held]
+            costs = np.where(own[held] <= few[k][before], tables[k][before] + prices[held], 2 * NEVER)
+            split.append(int(costs.argmin()))
+            held -= split[-1]
         return tuple(split)
 
 
 def split_price(prices: IntArray, layers: Layers) -> int:
     """What the stages of a split cost together; prices [layers behind, own]."""
-    held = np.cumsum(layers[::-1])
-    return int(prices[held - layers[::-1], layers[::-1]].clip(max=NEVER // len(layers)).sum())
+    own = np.array(layers[::-1], dtype=np.int64)
+    return int(np.minimum(prices[np.cumsum(own) - own, own], NEVER // len(layers)).sum())

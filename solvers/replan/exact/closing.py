@@ -226,6 +226,8 @@ class _Closing:
         if len({number for number, _ in shares}) < len(numbers):
             return None
         program = Program(self.market.by_host, self.load, [shape for _, shape in shares])
+        if len(self.market.links) > 1 and self.effort.spent_us + program.about_us > self.effort.most_us:
+            return None  # one program may take most of an effort there
         return placed(program, [number for number, _ in shares], list(numbers.values()), self.effort)
 
     def _learn(self, nodes: IntArray, sent: IntArray, told: dict[Shape, int]) -> None:

@@ -119,8 +119,11 @@ def _none_of(
 
 def undominated(worth: Sequence[int], costs: Sequence[Sequence[int]]) -> list[int]:
     """Which kinds no other one is worth as much as and costs as little as in each row; of equal ones the first."""
-    table = np.array([[-one for one in worth], *costs], dtype=np.int64).T
+    table = np.ascontiguousarray(np.array([[-one for one in worth], *costs], dtype=np.int64).T)
     order = np.lexsort(table.T[::-1])
+    if FILLING is not None:
+        found: list[int] = FILLING.undominated(np.zeros(len(table), dtype=np.int64), table, order).tolist()
+        return found
     kept = list[int]()
     for number in order.tolist():
         if not kept or not (table[kept] <= table[number]).all(axis=1).any():

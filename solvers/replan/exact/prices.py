@@ -98,18 +98,22 @@ class Pricing:
         return self._asked() if not self.exact and self._overcounted(mixture) else mixture
 
     def _asked(self) -> Mixture | None:
+        (begin, self._begin), self.best = (self._begin, []), None
+        self._until = self.effort.spent_us + _ASKED * self.effort.most_us
+        if (known := self._fresh(begin)) is None:  # where they exclude the load, no program is solved
+            return None
         mixture, nodes, sent = self._solved()
-        self.best, self._until = None, self.effort.spent_us + _ASKED * self.effort.most_us
-        for _ in range(_ROUNDS):
+        for turn in range(_ROUNDS):
             if self._spent():
                 break
             if not self.market.worth(nodes, sent, self.load):  # nothing known keeps to the load: alike, then
                 nodes = np.full_like(nodes, UNIT)
-            if (fresh := self._fresh((nodes, sent))) is None:
+            between = self._between(nodes, sent) if turn else []  # prices sway: their mean with the best comes first
+            if (fresh := self._fresh([*between, (nodes, sent)])) is None:
                 return None
-            if not fresh:
+            if not (fresh := known | fresh):
                 break
-            self.pool |= fresh
+            self.pool, known = self.pool | fresh, {}
             mixture, nodes, sent = self._solved()
             if mixture.counted >= self.microbatches:
                 break
@@ -117,12 +121,11 @@ class Pricing:
         self._settle(nodes, sent)
         return mixture
 
-    def _fresh(self, last: Prices) -> dict[Split, None] | None:
-        """New splits, too cheap at the last prices, or at their mean with the best, as they sway; None: excluded."""
-        tried, self._begin = [*self._begin, last], []
-        if self.best is not None:
-            nodes, sent = self.best[1]
-            tried.insert(0, ((nodes + last[0]) // 2, (sent + last[1]) // 2))
+    def _between(self, nodes: IntArray, sent: IntArray) -> list[Prices]:
+        return [] if self.best is None else [((self.best[1][0] + nodes) // 2, (self.best[1][1] + sent) // 2)]
+
+    def _fresh(self, tried: Sequence[Prices]) -> dict[Split, None] | None:
+        """New splits that are too cheap at some of these prices; None: one of them excludes the load."""
         fresh = dict[Split, None]()
         for prices in tried:
             if not (worth := self.market.worth(*prices, self.load)):
@@ -164,12 +167,9 @@ class Pricing:
     def _candidates(self) -> dict[Layers, None]:
         """Splits known, and the cheapest of depths whose pipelines lose least."""
         splits, possible = CheapestSplits(self.within, self._stages, self.effort), self.within.possible
-        some = dict.fromkeys(layers for layers, _ in self.pool)
         depths = sorted(possible, key=lambda depth: splits.least[depth] - possible[depth] * UNIT)[:_DEPTHS]
-        for price, split in splits.cheapest([(depth, possible[depth]) for depth in depths]):
-            if price < NEVER:
-                some[split()] = None
-        return some
+        cheapest = splits.cheapest([(depth, possible[depth]) for depth in depths])
+        return {layers: None for layers, _ in self.pool} | {split(): None for price, split in cheapest if price < NEVER}
 
     def settled(self) -> Prices:
         """The prices of nodes and of sent layers once no split costs less than it counts, or nearly so."""

@@ -1,6 +1,7 @@
 """The linear program behind prices: fractions of pipelines that keep to the nodes and to a load (README, proof 7)."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +30,7 @@ class Program:
 
     def __init__(self, market: Market, load: int, shapes: Sequence[Split]) -> None:
         self.market, self.load, self.shapes = market, load, shapes
-        own = np.fromiter((each for layers, _ in shapes for each in layers), dtype=np.int64)
+        own = np.fromiter(chain.from_iterable(layers for layers, _ in shapes), dtype=np.int64)
         depths = np.fromiter((len(layers) for layers, _ in shapes), dtype=np.int64, count=len(shapes))
         pipeline, wide = np.repeat(np.arange(len(shapes)), depths), market.layers + 1
         stops = np.cumsum(own) - pipeline * market.layers

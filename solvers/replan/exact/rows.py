@@ -98,7 +98,7 @@ class Rows:
         self.limits, self.timetable, self.most_suffixes = limits, timetable, most_suffixes
         self._excluded = excluded
         self._starts, self._met, self._about, self._off = starts, set[int](), guess.about, guess.off
-        self._unanswered, self._abouts = guess.unanswered, dict[tuple[int, int], int]()
+        self._unanswered, self._abouts = guess.unanswered, dict[int, dict[int, int]]()
         self.depths = limits.depths
         self._most = {depth: limits.most_microbatches(depth, latest_us) for depth in self.depths}
         self.most = max(self._most.values(), default=0)
@@ -151,15 +151,15 @@ class Rows:
             for depth in self.depths
         }
 
-    def about(self, depth: int, limit_us: int) -> int:
-        """About the most microbatches within the limit: a guess, computed once."""
-        if (depth, limit_us) not in self._abouts:
-            self._abouts[depth, limit_us] = self._about(depth, limit_us)
-        return self._abouts[depth, limit_us]
+    def about(self, limit_us: int) -> dict[int, int]:
+        """Of each depth about the most microbatches within the limit: guesses, computed once."""
+        if limit_us not in self._abouts:
+            self._abouts[limit_us] = {depth: self._about(depth, limit_us) for depth in self.depths}
+        return self._abouts[limit_us]
 
     def tighten(self, depth: int, limit_us: int, most: int, stop: Stop = never) -> int:
         """`most` microbatches or fewer: what the relaxation does not exclude within the limit."""
-        low, high, step, about = 0, most + 1, 1, self.about(depth, limit_us)
+        low, high, step, about = 0, most + 1, 1, self.about(limit_us)[depth]
         middle = max(1, min(most, about + self._off.get(depth, 0)))
         while low < high - 1 and not stop():
             if not self.excludes(depth, middle, limit_us):

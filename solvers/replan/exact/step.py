@@ -137,13 +137,13 @@ class StepSearch:
 
         Of most depths it is enough to know that they count too little to be useful beside those that are `tight`.
         """
-        rows = self.rows
+        rows, about = self.rows, self.rows.about(limit)
         while not stop():
             rows.effort.spend(_TIGHTENED_US)
             loose = self._useful(possible).keys() - tight
             if not loose:
                 return False
-            depth = max(loose, key=lambda depth: (min(possible[depth], rows.about(depth, limit)) / depth, depth))
+            _, depth = max((min(possible[depth], about[depth]) / depth, depth) for depth in loose)
             known = {depth: possible[depth] for depth in tight}
             fewest = least_useful(depth, known, self.nodes, self.most, self.microbatches)
             if not 1 < fewest <= possible[depth] or not rows.excludes(depth, fewest, limit):

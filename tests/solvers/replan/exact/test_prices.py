@@ -73,6 +73,28 @@ def test_prices_that_begin_from_nothing_known_exclude_no_optimum(
     assert any(excluded), "prices prove something"
 
 
+def test_where_prices_of_a_load_nearby_exclude_no_program_is_solved(monkeypatch: pytest.MonkeyPatch) -> None:
+    solved, spared = list[Pricing](), 0
+    inner, asked = Pricing._solved, Pricing.excluded
+
+    def counted(self: Pricing) -> Any:
+        solved.append(self)
+        return inner(self)
+
+    def noted(self: Pricing, known: list[tuple[tuple[int, ...], int]]) -> object:
+        nonlocal spared
+        solved.clear()
+        found = asked(self, known)
+        spared += found is None and not solved
+        assert solved or found is None, "what is left has prices of its own"
+        return found
+
+    monkeypatch.setattr(Pricing, "_solved", counted)
+    monkeypatch.setattr(Pricing, "excluded", noted)
+    assert ExactReplan().solve(deep_cluster(201), LIMITS).status is Status.OPTIMAL
+    assert spared
+
+
 def test_a_split_that_costs_nothing_excludes_no_other(excluded: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     """Prices of two nodes only, so that two stages on the others cost nothing: the optimum is 130, not 131."""
     monkeypatch.setattr(questions, "_QUESTIONS", 60)

@@ -6,7 +6,7 @@ namespace bayplan::recompute {
 
 namespace {
 
-bool asks_for_launches(Happened what) {
+bool asks_for_launches(Happened what, int32_t index) {
   switch (what) {
     case Happened::kNode:
     case Happened::kMade:
@@ -17,6 +17,8 @@ bool asks_for_launches(Happened what) {
     case Happened::kWait:
     case Happened::kMark:
       return true;
+    case Happened::kElse:
+      return index == 0;
     default:
       return false;
   }
@@ -39,7 +41,7 @@ void MemoryLog::note(int32_t tape, Happened what, int32_t index) {
   const auto requests = static_cast<int64_t>(stats.allocation[all].allocated + stats.allocation[all].freed);
   events_.push_back({tape, what, index, stats.allocated_bytes[all].peak, now, {}, requests});
   allocator->resetPeakStats(device_.index());
-  if (launches_told_ && asks_for_launches(what)) {
+  if (launches_told_ && asks_for_launches(what, index)) {
     const std::optional<LaunchTimes> told = read_launches(device_);
     launches_told_ = told.has_value();
     events_.back().launched = told.value_or(LaunchTimes{});

@@ -44,8 +44,8 @@ struct MemoryEvent {
   int32_t index;
   int64_t before_bytes;  // the most in use since the event before
   int64_t bytes;         // in use now
-  // What ran since the last event that asked: operators and replays that begin or end, each node that ran again, waits
-  // and marks do.
+  // What ran since the last event that asked: operators and replays that begin or end (outside of regions: begin), each
+  // node that ran again, waits and marks do.
   LaunchTimes launched = {};
   int64_t requests = 0;  // of the allocator until now: blocks taken, and blocks given back
 };

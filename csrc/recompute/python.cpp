@@ -424,7 +424,7 @@ void bind_recompute(py::module_& module) {
       .def("stop", &Windows::stop)
       .def("plan", &Windows::plan, py::arg("windows"), py::arg("in_wait") = py::none())
       .def("pause_after", &Windows::pause_after, py::arg("operators"), py::arg("then"))
-      .def("end_pause", &Windows::end_pause)
+      .def("end_pauses", &Windows::end_pauses)
       .def("open", &Windows::open)
       .def_property_readonly("opened", &Windows::opened);
   module.def("begin_wait", &Windows::begin_wait_on, py::arg("device"));

@@ -186,7 +186,7 @@ void Windows::end_operator() {
 }
 
 void Windows::pause_after(int64_t operators, std::function<void()> then) {
-  end_pause();
+  end_pauses();
   ++looking;
   pausing_ = true;
   before_pause_ = operators;
@@ -199,6 +199,10 @@ void Windows::end_pause() {
   const std::function<void()> then = std::exchange(in_pause_, nullptr);
   const NotRecording quiet;
   then();
+}
+
+void Windows::end_pauses() {
+  while (pausing_) end_pause();
 }
 
 // Of operators that touch data: those are whom the swap engine's guard brings a storage back for.

@@ -39,10 +39,11 @@ class Windows : public std::enable_shared_from_this<Windows> {
   // An operator on the device begins or ends, outside of regions.
   void begin_operator(const at::RecordFunction& frame);
   void end_operator();
-  // Once so many operators outside of regions have begun, `then` is called before the next one; at most once.
+  // Once so many operators outside of regions have begun, `then` is called before the next one; at most once. It may
+  // ask for another pause.
   void pause_after(int64_t operators, std::function<void()> then);
-  // Calls what still waits for its operators.
-  void end_pause();
+  // Calls what still waits for its operators, and what that asks for.
+  void end_pauses();
   // A window opens: runs what stands first. Returns how many nodes ran.
   int64_t open();
   int64_t opened() const { return opened_; }
@@ -63,6 +64,7 @@ class Windows : public std::enable_shared_from_this<Windows> {
   static void end_wait_on(c10::Device device);
 
  private:
+  void end_pause();
   void note_reads(const at::RecordFunction& frame);
 
   const c10::Device device_;

@@ -1,5 +1,6 @@
 """A pass under policies as requests to the allocator: tapes that take and give back blocks, and moves between them."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from runtime.recompute.course import ABSENT, AGAIN, FIRST, Course, Happened, TapeShape
@@ -131,7 +132,9 @@ class PlannedPass:
             _Asking(self._blocks, measured, tape, call.shape, policy, alone[tape])
             for tape, (call, policy) in enumerate(zip(calls, self._does, strict=True))
         ]
-        self._behind: tuple[int, int] | None = None  # after so many operators what stands behind this call is moved
+        # After so many operators these moves stand behind this call.
+        self._behind: list[tuple[int, int, tuple[Move, ...]]] = []
+        self._begun = 0
         self._again = False  # what the measured step ran again is under way
 
     def requests(self) -> list[Request]:
@@ -147,8 +150,9 @@ class PlannedPass:
                 self._pass_by(tape, Happened(what), index)
             elif what == Happened.MARK and index >= 0:
                 (self._begin_backward if index % 2 else self._begin_forward)(index // 2)
-            elif what == Happened.ELSE and index == 0 and self._behind is not None:
-                self._wait_behind()
+            elif what == Happened.ELSE and index == 0 and self._behind:
+                self._begun += 1
+                self._end_behind(self._begun - 1)
         for request in self._pass.after:
             self._ask(request)
         return self._blocks.requests
@@ -171,8 +175,8 @@ class PlannedPass:
         work = self._does[tape].work
         if what == Happened.END and work is not None:
             self._move(tape, len(self._calls[tape].shape.nodes))
-            if work.behind[1]:
-                self._behind = work.behind[0], tape
+            if work.behind:
+                self._behind, self._begun = [(count, tape, moves) for count, moves in work.behind], 0
 
     def _begin_forward(self, call: int) -> None:
         self._move(call, -1)
@@ -182,19 +186,13 @@ class PlannedPass:
         for move in () if work is None else work.forward.get(node, ()):
             self._carry_out(call, move)
 
-    def _wait_behind(self) -> None:
-        assert self._behind is not None
-        left, call = self._behind
-        self._behind = left - 1, call
-        if left <= 0:
-            self._end_behind()
-
-    def _end_behind(self) -> None:
-        behind, self._behind = self._behind, None
-        work = None if behind is None else self._does[behind[1]].work
-        if behind is not None and work is not None:
-            for move in work.behind[1]:
-                self._carry_out(behind[1], move)
+    def _end_behind(self, begun: float = math.inf) -> None:
+        """What is moved once so many operators have begun."""
+        due = [one for one in self._behind if one[0] <= begun]
+        self._behind = self._behind[len(due) :]
+        for _, call, moves in due:
+            for move in moves:
+                self._carry_out(call, move)
 
     def _begin_backward(self, call: int) -> None:
         self._end_behind()

@@ -21,7 +21,7 @@ from msgspec import UNSET
 
 from runtime.recompute.footprint import Peaks
 from runtime.recompute.layer import Layer
-from runtime.recompute.outside import Uses
+from runtime.recompute.outside import Uses, behind_counts
 from solvers.ir.graph import Op, OpGraph, Tensor, TensorKind
 
 STATES = "states"
@@ -34,10 +34,11 @@ class Place:
 
     `begin` is the first part of a block's backward pass, `wait` its collective of that index, `part` what follows it,
     and `end` the last operator, which hands the gradient on (index −1: it follows none). `given` is what the first
-    block is given, `output` a block's output, `loss` what stands between the passes; `other`: memory beside.
+    block is given, `output` a block's output, `loss` what stands between the passes; `other`: memory beside; `behind`
+    the last block, until the program has begun `index` operators and what these had to wait for.
     """
 
-    kind: Literal["unit", "begin", "wait", "part", "end", "given", "output", "loss", "other"]
+    kind: Literal["unit", "begin", "wait", "part", "end", "given", "output", "behind", "loss", "other"]
     block: int = -1
     index: int = 0
 
@@ -203,7 +204,8 @@ class _Writer:
 
     def beside(self, name: str, reads: list[str], size: int, place: Place) -> None:
         """What the device holds beside the blocks' tensors for a moment."""
-        self.add(_Draft(name, "forward", 0.0, place, reads, name), size, "other")
+        output = f"{name} {place.index}"
+        self.add(_Draft(name, "forward", 0.0, place, reads, output), size, "other")
 
     def backward(self, number: int) -> None:
         """A block's backward pass, between its waits."""
@@ -246,7 +248,9 @@ def step_of(
         if number + 1 == len(layers):
             writer.beside("beside the forward pass", [f"hidden {number}"], writer.room.forward, OTHER)
         writer.forward(number)
-    writer.beside("beside the loss", [f"hidden {len(layers)}"], writer.room.loss, OTHER)
+    for count in behind_counts(uses or Uses(), layers):
+        place = Place("behind", index=count)
+        writer.beside("beside the loss", [f"hidden {len(layers)}"], writer.room.loss, place)
     loss = _Draft("loss", "forward", 0.0, LOSS, [f"hidden {len(layers)}"], f"gradient {len(layers)}")
     writer.add(loss, layers[-1].input_bytes)
     for number in reversed(range(len(layers))):

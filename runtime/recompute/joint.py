@@ -19,7 +19,7 @@ from runtime.recompute.joint_launches import units_begin, waits_before_units
 from runtime.recompute.joint_problem import joint_problem
 from runtime.recompute.layer import Layer
 from runtime.recompute.moves import Does, Move
-from runtime.recompute.places import behind_units, done_with, given_to
+from runtime.recompute.places import behind_units, given_to
 from runtime.recompute.policy import BlockPolicy
 from runtime.recompute.together import Together, require_simulated, together_with
 from runtime.recompute.whole import begin_of, stored_by, units_deed
@@ -35,7 +35,8 @@ from solvers.timeline.simulate import simulate
 
 Moment = tuple[int, int, int]
 """(0, block, node): before the node of a forward pass begins, −1 before the block's call, and one more than the last
-behind it; (0, blocks, 0): where the program has done with what blocks made; (1, −block, 0): before a backward pass;
+behind it; (0, blocks, n): once the program has begun n operators behind all of them; (1, −block, 0): before a backward
+pass;
 (1, −block, 1 + n): in its n-th wait for a collective.
 
 Before the next node, not behind the one before it: in between the program lets go of that one's temporaries.
@@ -111,7 +112,7 @@ class _Reading:
             later = [unit.nodes[0] for unit in units[place.index + 1 :]]
             return (0, place.block, later[0] if later else behind_units(self.layers[place.block]))
         if place.kind == "output":
-            if self.step.places[op + 1] == OTHER:
+            if self.step.places[op + 1].kind in ("other", "behind"):
                 return (0, place.block, len(self.layers[place.block].names))
             return (0, place.block + 1, -1)
         if place.kind in ("begin", "wait", "part", "end"):
@@ -121,7 +122,9 @@ class _Reading:
         if place.kind == "loss":
             return (1, 1 - len(self.layers), 0)
         if place == OTHER:
-            return (0, len(self.layers), 0) if op == self._first - 2 else (0, len(self.layers) - 1, -1)
+            return (0, len(self.layers) - 1, -1)
+        if place.kind == "behind":
+            return (0, len(self.layers), place.index)
         return self._now
 
     def move(self, does: Does, op: int) -> Move | None:
@@ -143,13 +146,12 @@ def joint_policies_of(step: Step, layers: Sequence[Layer], schedule: Schedule) -
     """What each block stores, and what moves and runs again when."""
     read = _Reading(step, layers, schedule)
     forward: list[dict[int, tuple[Move, ...]]] = [{} for _ in layers]
-    behind: list[tuple[int, tuple[Move, ...]]] = [(0, ()) for _ in layers]
+    behind: list[tuple[int, tuple[Move, ...]]] = []
     backward: list[dict[int, tuple[Deed | Move, ...]]] = [{} for _ in layers]
     for (phase, block, node), asked in sorted(read.asked.items()):
         deeds = _deeds(read, asked)
         if phase == 0 and block == len(layers):
-            moves = tuple(deed for deed in deeds if isinstance(deed, Move))
-            behind[-1] = done_with(step, layers)[1], moves
+            behind.append((node, tuple(deed for deed in deeds if isinstance(deed, Move))))
         elif phase == 0:
             forward[block][node] = tuple(deed for deed in deeds if isinstance(deed, Move))
         elif block <= 0:  # behind the first block's backward pass there is nothing to be done
@@ -158,7 +160,7 @@ def joint_policies_of(step: Step, layers: Sequence[Layer], schedule: Schedule) -
     for block, layer in enumerate(layers):
         before = backward[block].pop(0, ())
         in_waits = {number - 1: deeds for number, deeds in backward[block].items()}
-        work = Work(before, in_waits, forward[block], behind[block])
+        work = Work(before, in_waits, forward[block], tuple(behind) if block + 1 == len(layers) else ())
         found.append(BlockPolicy(stored_by(step, layer, block, read.early), {}, {}, work))
     return found
 

@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from runtime.profile.launches import DEVICE, OPERATOR, STREAM, Measured, launches
-from runtime.recompute.graph import OTHER, Place, Step
+from runtime.recompute.graph import OTHER, Step
 from runtime.recompute.launches import NOTHING, BlockLaunches, at_its_end, joined, stalled
 from runtime.recompute.layer import Layer
 from solvers.ir.joint import JointOp
@@ -19,16 +19,17 @@ def with_launches(
     """The ops with their times, whole µs in sum, too, what launching takes, and what the host reads or waits for.
 
     Those of `free` take nothing. None where the device does not tell.
-    What a block's forward pass has beside its units, and what is behind it, its output has; the loss, what is behind
-    the last block; the op before its first unit, what comes before that, if the host waits there. Where the program
-    does something between two blocks, the op that stands for that has its waits: moves come before them.
+    What a block's forward pass has beside its units, and what is behind it, its output has; what is behind the last
+    block, the ops of its parts, of which the last is the loss; the op before its first unit, what comes before that, if
+    the host waits there. Where the program does something between two blocks, the op that stands for that has its
+    waits: moves come before them.
     """
     told = [layer.launches for layer in layers if layer.launches is not None]
     if len(told) < len(layers):
         return None
     parts = [
-        joined([NOTHING if op in free else _measured(place, layers, told), *_before_units(step, layers, op + 1)])
-        for op, place in enumerate(step.places)
+        joined([NOTHING if op in free else _measured(step, op, layers, told), *_before_units(step, layers, op + 1)])
+        for op in range(len(step.places))
     ]
     parts = _less(parts, told[0].ahead_ns)
     waits = _waits(parts, step, layers, told)
@@ -56,7 +57,7 @@ def _waits(
     for op, (place, following) in enumerate(pairwise(step.places)):
         if place.kind == "output" and following == OTHER and place.block + 1 < len(layers):
             found[op] = joined(_beside_units(layers[place.block], told[place.block]))
-            found[op + 1] = joined([found[op + 1], told[place.block].behind])
+            found[op + 1] = joined([found[op + 1], *told[place.block].behind])
     return found
 
 
@@ -85,15 +86,17 @@ def _less(parts: Sequence[Measured], ahead_ns: int) -> list[Measured]:
     return found
 
 
-def _measured(place: Place, layers: Sequence[Layer], told: Sequence[BlockLaunches]) -> Measured:
+def _measured(step: Step, op: int, layers: Sequence[Layer], told: Sequence[BlockLaunches]) -> Measured:
+    place, before = step.places[op], step.places[op - 1]
     layer, own = layers[place.block], told[place.block]
     if place.kind == "unit":
         nodes = layer.units[place.index].nodes
         return joined(own.nodes[node] for node in (*nodes, *_read_behind(layer, nodes[-1])))
     if place.kind == "output":
-        return joined([*_beside_units(layer, own), *([own.behind] if place.block + 1 < len(layers) else [])])
-    if place.kind == "loss":
-        return told[-1].behind
+        return joined([*_beside_units(layer, own), *(own.behind if place.block + 1 < len(layers) else ())])
+    if place.kind in ("behind", "loss"):
+        began = before.index + 1 if before.kind == "behind" else 0
+        return joined(told[-1].behind[began : place.index + 1 if place.kind == "behind" else None])
     if place.kind == "wait":
         return stalled(NOTHING, layer.backward_waits_us[place.index])
     if place.kind in ("begin", "part"):

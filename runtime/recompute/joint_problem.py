@@ -11,7 +11,7 @@ from math import ceil
 from msgspec.structs import replace
 
 from runtime.recompute.footprint import Footprint, Peaks
-from runtime.recompute.graph import OTHER, Place, Step, lasting
+from runtime.recompute.graph import Place, Step, lasting
 from runtime.recompute.joint_launches import with_launches
 from runtime.recompute.layer import Layer
 from runtime.recompute.outside import BACKWARD, Name
@@ -38,7 +38,7 @@ def joint_problem(step: Step, layers: Sequence[Layer], hardware: Hardware, budge
     found = []
     for index, op in enumerate(launched or timed):
         more = elsewhere.get(index, set())
-        size = 0 if step.places[index] == OTHER else op.output_bytes
+        size = 0 if step.places[index].kind in ("other", "behind") else op.output_bytes
         if step.places[index].kind == "begin":
             size = max(0, size - sum(problem.ops[one].output_bytes for one in more if _is_beside(step, layers, one)))
         found.append(
@@ -130,7 +130,7 @@ def _read_within(step: Step, layers: Sequence[Layer]) -> dict[int, set[int]]:
             own = (one for one in range(op) if step.places[one].block == place.block)
             held = {one for one in own if _lasts(step.places[one], layers)}
             found[op] |= held
-            if step.places[op + 1] == OTHER:
+            if step.places[op + 1].kind in ("other", "behind"):
                 found[op + 1] = held
     return found
 

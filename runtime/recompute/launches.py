@@ -15,8 +15,8 @@ from runtime.profile.launches import Measured
 from runtime.recompute.course import LAST, Event, Happened
 
 Part = tuple[int, str, int]
-"""Of which call: a "node" by its index, the same where it ran "again", "before", "forward", "behind", or "backward" by
-how many waits came before."""
+"""Of which call: a "node" by its index, the same where it ran "again", "before", "forward", "behind" by how many of the
+program's operators have begun, or "backward" by how many waits came before."""
 Parts = dict[Part, Measured]
 Reading = tuple[int, int, int, int, int]
 """Of a log's `launches`: a `Measured`."""
@@ -30,7 +30,8 @@ UNEXPLAINED = 1.02
 class BlockLaunches:
     """Of one block, without what ran again: its `nodes`, what its forward pass has beside them, and what is behind it.
 
-    What the host waits for between two nodes belongs to the first of them, `before` the first one to none.
+    What the host waits for between two nodes belongs to the first of them, `before` the first one to none. What is
+    behind stands in the order of the program's operators: before the first, from where it begins to the second, …
     `again`: its nodes as they ran again, if they did;
     `backward`: its backward pass without the stalls at its collectives, in a part more than it has of these;
     `ahead_ns`: how far the host is ahead of the device where a step begins.
@@ -40,7 +41,7 @@ class BlockLaunches:
     again: tuple[Measured | None, ...]
     before: Measured
     forward: Measured
-    behind: Measured
+    behind: tuple[Measured, ...]
     backward: tuple[Measured, ...]
     ahead_ns: int
 
@@ -54,7 +55,10 @@ class BlockLaunches:
             again=tuple(parts.get((call, "again", index)) for index in range(len(node_waits_us))),
             before=parts.get((call, "before", 0), NOTHING),
             forward=stalled(parts.get((call, "forward", 0), NOTHING), waits_us - sum(node_waits_us)),
-            behind=parts.get((call, "behind", 0), NOTHING),
+            behind=tuple(
+                parts.get((call, "behind", count), NOTHING)
+                for count in range(1 + max((one[2] for one in parts if one[:2] == (call, "behind")), default=-1))
+            ),
             backward=tuple(parts.get((call, "backward", part), NOTHING) for part in range(backward)),
             ahead_ns=parts[AHEAD].host_ns,
         )
@@ -207,6 +211,8 @@ class _Reader:
             self.now = (tape, "behind", 0) if what == Happened.END else (tape, "node", index)
         elif what == Happened.MARK:
             self._mark(index)
+        elif what == Happened.ELSE and index == 0 and self.now is not None and self.now[1] == "behind":
+            self.now = self.now[0], "behind", self.now[2] + 1
         elif what == Happened.WAIT:
             self._wait(self.stalls_us[index])
 

@@ -23,9 +23,12 @@ Where = tuple[int, int, int]
 
 - (0, block, node): in the forward pass, from where the block's node begins to where its next one does; node -1: from
   the end of the block before to this block's first node.
-- (0, blocks, n): behind the last block, from the beginning of the n-th operator there to that of the next one.
+- (0, blocks, n): behind the last block, from the beginning of the n-th operator there to that of the next one; 0:
+  before the first.
 - (1, -block, 0): in the backward pass, from the gradient of what the block returned to that of the block before.
 """
+MOST_WAITS = 16
+"""Behind the last block so many waits are told apart."""
 BACKWARD: Where = (1, -(2**31), 0)
 """Before all places of the backward pass, and behind all of the forward pass."""
 AFTER: Where = (2, 0, 0)
@@ -99,6 +102,26 @@ def held_units(uses: Uses, block: int, layer: Layer) -> set[int]:
     return {
         index for index, unit in enumerate(layer.units) if any(uses.stays((block, *value)) for value in unit.values)
     }
+
+
+def behind_counts(uses: Uses, layers: Sequence[Layer]) -> tuple[int, ...]:
+    """Behind which of the program's operators something may move once the last block has returned; 0: before the first.
+
+    Behind that by which it has done with what blocks made, and behind those for which the host waits, as far as they
+    are few and no other rank has to have as many.
+    """
+    last, told = len(layers), layers[-1].launches
+    places = [
+        where
+        for block, layer in enumerate(layers)
+        for use in (uses.of_given(block), *(uses.of_values(block, unit.values) for unit in layer.units))
+        for where in (*use.reads, use.until)
+        if where[:2] == (0, last)
+    ]
+    found = {max(places)[2] if places else 0}
+    if told is not None and not any(unit.communicates for layer in layers for unit in layer.units):
+        found |= {*[count for count, one in enumerate(told.behind) if one.host_waits][:MOST_WAITS]}
+    return tuple(sorted(found))
 
 
 class _Clock:

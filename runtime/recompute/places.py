@@ -13,12 +13,11 @@ from runtime.recompute.whole import begin_of
 class Places:
     """Which ops of the graph stand for a place of the pass.
 
-    Behind the last block these are two: until the program has done with what blocks made, and the loss.
+    Behind the last block there is one until each of `behind_counts`, and the loss.
     """
 
     def __init__(self, step: Step, layers: Sequence[Layer]) -> None:
-        behind, operators = done_with(step, layers)
-        starts = [*_starts(step, layers, (behind, operators + 1)), (behind + 1, 0)]
+        starts = [*_starts(step, layers), (len(layers) + 1, 0)]
         self._begins: list[tuple[int, int]] = []
         self._ops: list[int] = []
         for op, (begin, end) in enumerate(pairwise(starts)):
@@ -40,10 +39,10 @@ class Places:
         return [self.forward(where)]
 
 
-def _starts(step: Step, layers: Sequence[Layer], loss: tuple[int, int]) -> list[tuple[int, int]]:
+def _starts(step: Step, layers: Sequence[Layer]) -> list[tuple[int, int]]:
     """At which block and node the forward pass's ops begin."""
     starts: list[tuple[int, int]] = []
-    done = 0
+    done, behind = 0, -1
     for place in step.places[: begin_of(step)]:
         if place.kind == "unit":
             starts.append((place.block, layers[place.block].units[place.index].nodes[0]))
@@ -52,26 +51,17 @@ def _starts(step: Step, layers: Sequence[Layer], loss: tuple[int, int]) -> list[
             done = place.block + 1
         elif place.kind == "given" or not starts:
             starts.append((0, -1))
+        elif place.kind == "other":
+            starts.append((done, -1))
         else:
-            starts.append(loss if place.kind == "loss" else (done, -1))
+            starts.append((len(layers), behind))
+            behind = place.index + 1
     return [max(starts[: index + 1]) for index in range(len(starts))]
 
 
 def behind_units(layer: Layer) -> int:
     """The first node behind those with which a block's units begin: its output's op stands for it and the rest."""
     return 1 + max((unit.nodes[0] for unit in layer.units), default=-1)
-
-
-def done_with(step: Step, layers: Sequence[Layer]) -> tuple[int, int]:
-    """Behind the last block, and by which operator there the program has done with what blocks made."""
-    places = [
-        where
-        for block, layer in enumerate(layers)
-        for use in (step.uses.of_given(block), *(step.uses.of_values(block, unit.values) for unit in layer.units))
-        for where in (*use.reads, use.until)
-        if where[:2] == (0, len(layers))
-    ]
-    return (len(layers), max(places)[2]) if places else (len(layers), 0)
 
 
 def given_to(place: Place, blocks: int) -> int | None:

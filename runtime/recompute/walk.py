@@ -313,10 +313,20 @@ class Walk(AbstractContextManager["Walk"]):
 
     def _watch_behind(self, call: Call) -> None:
         """Moves once the program has done with what the blocks made, at the latest before the backward pass."""
-        after, moves = (0, ()) if call.policy.work is None else call.policy.work.behind
-        if not moves or call.tape is None or call.tape.diverged_at is not None:
-            return
-        self.windows.pause_after(after, partial(if_alive(self._do), call, moves))
+        behind = () if call.policy.work is None else call.policy.work.behind
+        if behind and call.tape is not None and call.tape.diverged_at is None:
+            self._pause(call, 0, behind)
+
+    def _pause(self, call: Call, begun: int, behind: Sequence[tuple[int, tuple[Move, ...]]]) -> None:
+        (after, _), *_ = behind
+        self.windows.pause_after(after - begun, partial(if_alive(self._in_pause), call, behind))
+
+    def _in_pause(self, call: Call, behind: Sequence[tuple[int, tuple[Move, ...]]]) -> None:
+        """Right before an operator begins, or all that is left where the backward pass does."""
+        (after, moves), *left = behind
+        self._do(call, moves)
+        if left:
+            self._pause(call, after + 1, left)
 
     def _watch_forward(self, call: Call, tape: Tape) -> None:
         """Moves before nodes; none from the first other operator on, as what is stored is not what was planned."""
@@ -365,7 +375,7 @@ class Walk(AbstractContextManager["Walk"]):
             self._begin_again(call)
             return
         now = len(self.windows.waits)
-        self.windows.end_pause()
+        self.windows.end_pauses()
         self._mark(mark_of(call.number, backward=True))
         if self.timed:
             self._measure_backward(call)

@@ -2,7 +2,9 @@
 
 import gc
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import cast
 
 import pytest
@@ -17,8 +19,13 @@ from runtime.profile.launches import Measured
 from runtime.recompute.launches import NOTHING, joined
 from runtime.recompute.together import hardest
 from solvers.check.joint.judge import base_us
-from solvers.ir.joint import JointOp, JointProblem
+from solvers.ir.joint import JointOp, JointPlan, JointProblem
+from solvers.ir.solution import Limits, Solution, Status
 from solvers.ir.swap import SwapLink
+from solvers.joint.choice import swap_all
+from solvers.joint.draft import plan_of
+from solvers.joint.given import given_of
+from solvers.joint.swaps import timed
 from tests.accelerators import prepared
 from tests.runtime.recompute.training import QUICK, Loop, ordinary, trained
 
@@ -110,8 +117,8 @@ def test_a_host_that_waits_for_numbers_within_the_pass_loses_its_lead(device: to
     assert base_us(problem) == pytest.approx(took_us, rel=0.01)
     latency_us = DEFAULT_HARDWARE.links[0].latency_us
     reads = [op.name for op in problem.ops if op.read_us == latency_us]
-    # Moves come before the op that stands for the program's own, and what is behind the last block is the loss.
-    assert reads == ["output"] * 2 + ["beside the forward pass", "loss"]
+    # Moves come before the op that stands for the program's own, and behind what it waits for behind the last block.
+    assert reads == ["output"] * 2 + ["beside the forward pass", "beside the loss"]
     assert sum(op.read_us for op in problem.ops) == 4 * latency_us
     assert not any(op.host_waits for op in problem.ops)  # none waits where it runs again
 
@@ -180,6 +187,20 @@ def follow(tensor: torch.Tensor) -> None:
     event = torch.Event(device=tensor.device)
     event.record()
     event.synchronize()
+
+
+@dataclass(frozen=True)
+class Everything:
+    """Answers with the plan by which all that can leave does."""
+
+    def solve(self, problem: JointProblem, limits: Limits, watch: object = None) -> Solution[JointPlan]:
+        """Nothing is computed again."""
+        given = given_of(problem)
+        draft, found = timed(given, swap_all(given))
+        return Solution(
+            status=Status.FEASIBLE, plan=plan_of(given, draft), solver="everything",
+            objective=found.objective_us, base=given.base_us,
+        )  # fmt: skip
 
 
 def nothing(_: torch.Tensor) -> None:
@@ -268,6 +289,67 @@ def test_what_leaves_keeps_the_host_waiting_as_predicted(
     assert max(kept.peaks[1:]) <= budget
     assert report.swapped_out > 0 or report.ahead > 0
     assert report.predicted_pass_us == pytest.approx(report.pass_us, rel=0.005)
+
+
+class Headed(nn.Module):
+    """Residual blocks, and a loss around which the program waits: before its first operator, within it, behind it."""
+
+    def __init__(self, width: int, does: Sequence[Callable[[torch.Tensor], object]]) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Waiting(width, (nothing, nothing, nothing)) for _ in range(4))
+        self.head, self.does = nn.Linear(width, 4 * width), does
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The mean of some log-probabilities."""
+        for block in self.blocks:
+            hidden = block(hidden)
+        self.does[0](hidden.detach())
+        scores = self.head(hidden)
+        self.does[1](scores.detach())
+        loss = -nn.functional.log_softmax(scores, -1)[:, :3].mean()
+        self.does[2](loss.detach())
+        if loss.requires_grad:
+            loss.register_hook(self.does[3])  # type: ignore[no-untyped-call]
+        return loss
+
+
+def read(tensor: torch.Tensor) -> None:
+    """Let the host have a number."""
+    tensor.flatten()[0].item()
+
+
+@pytest.mark.parametrize("hardware", ["sim-tiny", "sim-small"])
+@pytest.mark.parametrize(
+    "does",
+    [
+        (settle, nothing, nothing, nothing),
+        (nothing, settle, nothing, nothing),
+        (follow, nothing, read, nothing),
+        (read, settle, read, settle),
+    ],
+)
+def test_waits_around_the_loss_keep_what_leaves_as_predicted(
+    does: Sequence[Callable[[torch.Tensor], object]], hardware: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything leaves, so that the lane is busy where the program waits for it, and then goes on."""
+    monkeypatch.setattr(import_module("runtime.recompute.decisions"), "build_solver", lambda *_: Everything())
+    gc.collect()
+    device = use_sim(read_hardware(hardware)).device
+
+    def make(device: torch.device) -> Trainee:
+        model = Headed(64, does).to(device)
+        rows = torch.randn(512, 64).to(device)
+        return Trainee(model, tuple(model.blocks), lambda: model(rows))
+
+    try:
+        plainly = trained(device, make)
+        kept = trained(device, make, budget=max(plainly.peaks[1:]), solver="joint", around=True)
+        assert kept.session is not None and kept.equals(plainly)
+        report = kept.session.report()
+    finally:
+        gc.collect()
+        prepared("sim")
+    assert report.predicted_pass_us == pytest.approx(report.pass_us, rel=0.01)
 
 
 @pytest.mark.parametrize("solver", ["joint", "greedy-joint"])

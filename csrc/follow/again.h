@@ -14,8 +14,9 @@
 
 namespace bayplan::swap {
 
-// The dispatcher's way here: above autograd and autocast, below PyTorch's observers and the recorder of tapes. It costs
-// some 0.3 us an operator, and is taken only by threads that ask for it, and those that autograd starts for them.
+// The dispatcher's way here: above autograd and autocast, below PyTorch's observers and the recorder of tapes. It takes
+// 0.15 us an operator where nothing is followed, and is taken only by threads that ask for it, and those that autograd
+// starts for them.
 constexpr c10::DispatchKey kAgain = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 
 // From the next operator on those of the calling thread run again if need be, or no more.

@@ -75,7 +75,8 @@ void Grounds::renew(uint64_t limit_bytes, const Pins& pins) {
   note_small();
   small_begin_ = now(stats_of(state_).active_bytes, kSmall);
   if (lacks_large_requests()) return give_up();
-  if (is_good(limit_bytes) || (state_.arena.there() && moves_ >= most_moves())) return;
+  if (is_good(limit_bytes) || (state_.arena.there() && moves_ == most_moves())) return;
+  const bool there = state_.arena.there();
   empty_cache(state_.device);
   std::vector<StoragePtr> moved;
   const auto stats = stats_of(state_);
@@ -85,6 +86,12 @@ void Grounds::renew(uint64_t limit_bytes, const Pins& pins) {
   empty_cache(state_.device);
   make_place(limit_bytes, pins);
   take(to_take(limit_bytes));
+  if (there && !state_.arena.there()) {  // what may move lies in what was there
+    for (StoragePtr& storage : send_all_away(pins)) moved.push_back(std::move(storage));
+    empty_cache(state_.device);
+    make_place(limit_bytes, pins);
+    take(to_take(limit_bytes));
+  }
   for (const StoragePtr& storage : moved) streams_.bring_back(*storage);
   restart_peaks();
   lent_since_ = false;

@@ -4,6 +4,7 @@
 #include "follow/again.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "follow/frames.h"
@@ -31,7 +32,11 @@ bool Session::make_place_again(const c10::OperatorName& name) {
   again_number_ = running.number;
   again_seen_ = way.size();
   const bool small = SmallRequests::is_small(way.back().bytes);
-  if (!make_place_for({way}, own.first_of(*frame), small) && !small) return false;
+  const auto told = std::make_tuple(kept_, least_bytes_, latest_);  // of the operator's request, not of the engine's
+  if (!make_place_for({way}, own.first_of(*frame), small) && !small) {
+    std::tie(kept_, least_bytes_, latest_) = told;
+    return false;
+  }
   ++state_.counts.again;
   state_.running.before = given_out();
   own.see_requests(*frame);
@@ -57,6 +62,7 @@ bool Session::make_place_for(const std::vector<OperatorNeeds::Way>& ways, size_t
   const uint64_t given = distinct_bytes(arguments, 0, /*large_only=*/true);
   uint64_t least = given;
   for (const auto& way : ways) least = std::max(least, given + large_peak(way));
+  if (least > *budget_) return false;
   grounds_.begin_anew(least > state_.arena.bytes() ? least : 0, small, *budget_, known);
   {
     const c10::DataPtr kept = grounds_.keep_before(given, ways);

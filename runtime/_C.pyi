@@ -344,6 +344,9 @@ class SwapSessionCounts:
     @property
     def moved_bytes(self) -> int: ...
     @property
+    def again(self) -> int:
+        """Times that an operator ran once more, as it had run out of memory."""
+    @property
     def relieved(self) -> int:
         """Blocks released because memory was short."""
     @property
@@ -488,6 +491,8 @@ class SwapSession:
         """Whether the calling thread runs an optimizer's step."""
     def set_segments(self, segments: SwapSegments, cuts: bool = True) -> None:
         """How the allocator takes memory from the driver, and whether it cuts a segment for blocks of any size."""
+    def set_more(self, more: Callable[[], None]) -> None:
+        """Called where an operator ran out of memory and may run again: it may set another budget."""
     def renew_arena(self) -> None:
         """Before the next operator the arena is looked at, and made anew if it is worth it."""
     @property
@@ -796,4 +801,13 @@ def pack_hook(wrapped: Callable[[torch.Tensor], object]) -> Callable[[torch.Tens
 def unpack_hook(wrapped: Callable[[object], torch.Tensor]) -> Callable[[object], torch.Tensor]: ...
 def set_python_hooks(pack: Callable[[torch.Tensor], object], unpack: Callable[[object], torch.Tensor]) -> None: ...
 def note_write(tensor: torch.Tensor, name: str = "", group: str = "") -> None: ...
+def set_secret_writer(name: str) -> None:
+    """An operator, without overload, that writes arguments in spite of its schema: it never runs again."""
+
+def is_repeatable(name: str, overload: str) -> bool:
+    """Whether an operator can be done twice, by its schema and by what was told of secret writers."""
+
+def run_again(on: bool) -> None:
+    """Whether the calling thread's operators run again where they find no memory and a session makes place."""
+
 def set_secret_writes(name: str, arguments: list[str], condition: str | None) -> None: ...

@@ -3,6 +3,7 @@
 // stream, the store, and the first error.
 #pragma once
 
+#include <ATen/core/operator_name.h>
 #include <ATen/record_function.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/StorageImpl.h>
@@ -75,6 +76,10 @@ class Follower {
   virtual void demand(c10::StorageImpl& storage) = 0;
   // An operator's kernels are queued on another stream than the compute stream; these are storages that it has made.
   virtual void end_elsewhere(Touch& /*touch*/, const std::vector<WeakStorage>& /*made*/) {}
+
+  // That operator, which the calling thread runs, found no memory and holds none any more: makes place for it outside
+  // of the allocator; whether it may find some now.
+  virtual bool make_place_again(const c10::OperatorName& /*name*/) { return false; }
 
   // ---- called by others
 

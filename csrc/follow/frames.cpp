@@ -91,6 +91,11 @@ bool OpenFrames::has_pinned(const at::RecordFunction& frame) const {
   return std::any_of(marks_.rbegin(), marks_.rend(), [&](const Mark& mark) { return mark.frame == &frame; });
 }
 
+size_t OpenFrames::first_of(const at::RecordFunction& frame) const {
+  const auto mark = std::find_if(marks_.begin(), marks_.end(), [&](const Mark& one) { return one.frame == &frame; });
+  return mark == marks_.end() ? pins_.size() : mark->pins;
+}
+
 void OpenFrames::unpin(const at::RecordFunction& frame) {
   const auto is_of = [&](const Mark& mark) { return mark.frame == &frame; };
   const auto mark = std::find_if(marks_.rbegin(), marks_.rend(), is_of);

@@ -54,6 +54,8 @@ class OpenFrames {
   static const std::vector<OpenFrames*>& all_of_thread();
 
   c10::Device device() const { return device_; }
+  // Where the pins of a frame begin that has some.
+  size_t first_of(const at::RecordFunction& frame) const;
   // Notes the storages among the arguments; whether there were any on the device.
   bool pin_arguments(const at::RecordFunction& frame);
   // Whether the frame had any.

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "follow/again.h"
 #include "follow/follower.h"
 #include "follow/guard.h"
 #include "follow/relief.h"
@@ -76,6 +77,11 @@ void bind_follow(py::module_& module) {
   });
   module.def("relief_callback",
              [] { return py::capsule(reinterpret_cast<void*>(ReliefCallback{&answer_under_lock}), "bayplan.relief"); });
+  module.def("set_secret_writer", &set_secret_writer);
+  module.def("is_repeatable", [](const std::string& name, const std::string& overload) {
+    return is_repeatable(c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str()));
+  });
+  module.def("run_again", &run_again);
   module.def("listen_to_cuda", &listen_to_cuda);
   module.def("answer_under_lock", torch::wrap_pybind_function_no_gil(&answer_under_lock));
   module.def("relief_counts", [] {

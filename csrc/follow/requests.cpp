@@ -29,6 +29,10 @@ class Requests::Listener final : public profiling::ProfilerStateBase, public Rep
   void reportMemoryUsage(void* block, int64_t bytes, size_t /*total*/, size_t /*reserved*/, c10::Device of) override {
     on_report(block, bytes, of);
   }
+  void reportOutOfMemory(int64_t bytes, size_t /*total*/, size_t /*reserved*/, c10::Device of) override {
+    if (of == device_ && std::this_thread::get_id() == thread_ && !Returning::on())
+      refused = {static_cast<uint64_t>(bytes), events.size()};
+  }
   void on_report(const void* block, int64_t bytes, c10::Device of) override {
     if (of != device_ || std::this_thread::get_id() != thread_) return;
     const auto begin = reinterpret_cast<uintptr_t>(block);
@@ -48,12 +52,14 @@ class Requests::Listener final : public profiling::ProfilerStateBase, public Rep
   size_t count = 0;
   std::vector<Block> blocks;
   uint64_t now = 0, peak = 0;
+  Event refused = {};  // bytes, and how many events came before: what is given back as the operator fails comes later
 
  private:
   void take(uintptr_t begin, uint64_t bytes) {
     events.push_back({bytes, count});
     blocks.push_back({begin, bytes, count++});
     now += bytes;
+    refused = {};
     peak = std::max(peak, now);
   }
 
@@ -97,5 +103,14 @@ const std::vector<Requests::Block>& Requests::blocks() const { return listener_-
 uint64_t Requests::bytes() const { return listener_->now; }
 
 uint64_t Requests::peak_bytes() const { return listener_->peak; }
+
+std::vector<Requests::Event> Requests::until_refused() const {
+  const Event& refused = listener_->refused;
+  if (refused.bytes == 0) return {};
+  const auto& all = listener_->events;
+  std::vector<Event> way(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(refused.number));
+  way.push_back({refused.bytes, listener_->count});
+  return way;
+}
 
 }  // namespace bayplan::swap

@@ -21,8 +21,8 @@ class Requests {
   };
   // A request for bytes or, with 0, the end of the block that request `number` was given.
   struct Event {
-    uint64_t bytes;
-    size_t number;
+    uint64_t bytes = 0;
+    size_t number = 0;
     bool operator==(const Event& other) const { return bytes == other.bytes && number == other.number; }
   };
 
@@ -42,6 +42,9 @@ class Requests {
   // Bytes of these, and the most that there were.
   uint64_t bytes() const;
   uint64_t peak_bytes() const;
+  // What was asked for until the allocator refused a request, with that as the last; empty where it has served one
+  // since, or refused none.
+  std::vector<Event> until_refused() const;
 
  private:
   class Listener;

@@ -29,11 +29,11 @@
 #include <utility>
 #include <vector>
 
+#include "follow/random.h"
 #include "follow/tape.h"
 #include "recompute/lock.h"
 #include "recompute/memory.h"
 #include "recompute/node.h"
-#include "recompute/random.h"
 
 namespace bayplan::recompute {
 

@@ -2,6 +2,7 @@
 #include "session/grounds.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <utility>
@@ -75,6 +76,7 @@ void Grounds::renew(uint64_t limit_bytes, const Pins& pins) {
   small_begin_ = now(stats_of(state_).active_bytes, kSmall);
   if (lacks_large_requests()) return give_up();
   if (is_good(limit_bytes) || (state_.arena.there() && moves_ == most_moves())) return;
+  const bool there = state_.arena.there();
   empty_cache(state_.device);
   std::vector<StoragePtr> moved;
   const auto stats = stats_of(state_);
@@ -84,6 +86,12 @@ void Grounds::renew(uint64_t limit_bytes, const Pins& pins) {
   empty_cache(state_.device);
   make_place(limit_bytes, pins);
   take(to_take(limit_bytes));
+  if (there && !state_.arena.there()) {  // what may move lies in what was there
+    for (StoragePtr& storage : send_all_away(pins)) moved.push_back(std::move(storage));
+    empty_cache(state_.device);
+    make_place(limit_bytes, pins);
+    take(to_take(limit_bytes));
+  }
   for (const StoragePtr& storage : moved) streams_.bring_back(*storage);
   restart_peaks();
   lent_since_ = false;
@@ -169,6 +177,39 @@ bool Grounds::would_hold(uint64_t bytes, uint64_t limit_bytes) const {
 void Grounds::widen(uint64_t bytes, uint64_t limit_bytes, const Pins& pins) {
   needed_bytes_ = bytes;
   mend(limit_bytes, pins);
+}
+
+void Grounds::begin_anew(uint64_t bytes, bool small, uint64_t limit_bytes, const Pins& pins) {
+  const uint64_t before = std::exchange(needed_bytes_, std::max(needed_bytes_, bytes));
+  crowded_ = crowded_ || small;
+  mend(limit_bytes, pins);
+  if (state_.arena.there() || needed_bytes_ == before) return;
+  needed_bytes_ = before;  // there is no such arena
+  take(to_take(limit_bytes));
+}
+
+// Tried are the sizes of requests.
+c10::DataPtr Grounds::keep_before(uint64_t bytes, const std::vector<OperatorNeeds::Way>& ways) {
+  const Layout layout(state_.arena, state_.tracker);
+  if (!state_.arena.there() || layout.free_bytes() < state_.arena.bytes()) return {};  // something could not leave
+  const uintptr_t begin = state_.arena.begin, end = state_.arena.end;
+  const auto serves = [&](uint64_t kept) {
+    std::vector<Range> free{{begin + kept + bytes, end}};
+    if (kept > 0) free.push_back({begin, begin + kept});
+    const auto is_large = [](uint64_t asked) { return asked > kMiB; };
+    return std::all_of(ways.begin(), ways.end(), [&](const auto& way) { return would_serve(way, free, is_large); });
+  };
+  if (begin + bytes > end || serves(0)) return {};
+  for (const OperatorNeeds::Way& way : ways) {
+    for (const Requests::Event& event : way) {
+      if (event.bytes <= kMiB || begin + event.bytes + bytes > end || !serves(event.bytes)) continue;
+      const Unrecorded own;
+      making_ = true;
+      const auto over = c10::make_scope_exit([this] { making_ = false; });
+      return allocator_of(state_).allocate(event.bytes);
+    }
+  }
+  return {};
 }
 
 // One page beside the arena cannot be had; where tensors are large, two may be what one of them lacks.

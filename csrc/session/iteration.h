@@ -51,6 +51,7 @@ struct SessionCounts {
   uint64_t recalled = 0;  // planned swap-ins undone because memory was short
   uint64_t moved = 0;     // blocks put elsewhere in the arena
   uint64_t moved_bytes = 0;
+  uint64_t again = 0;    // times that an operator ran once more, as it had run out of memory
   uint64_t failed = 0;   // requests that nothing could relieve
   uint64_t retries = 0;  // requests for which the allocator gave its cache back to the driver
   StoreCounts store;     // `early` are counted as `in_time`

@@ -80,6 +80,7 @@ bool Session::wants_arena(uint32_t id, const Arguments& given, const OpenFrames&
 // the operator needs none, the others have its bytes until somebody needs it.
 void Session::learn_retry() {
   const RunningOperator& running = state_.running;
+  if (again_number_ == running.number) needs_.note_again(running.info->id, running.given);
   if (!std::exchange(asked_in_operator_, false) || running.before == 0) return;
   if (static_cast<uint64_t>(memory().num_alloc_retries) == retries_before_) return;
   needs_.note_retry(running.info->id, running.given);

@@ -99,6 +99,16 @@ class OperatorNeeds {
     return same != alike_.end() && same->second.retried;
   }
 
+  // It ran out of memory and ran again: what is free has to lie as it needs it, the next time before it begins.
+  void note_again(uint32_t id, const Arguments& given) {
+    const auto same = alike_.find(key_of(id, given));
+    if (same != alike_.end()) same->second.again = true;
+  }
+  bool ran_again(uint32_t id, const Arguments& given) const {
+    const auto same = alike_.find(key_of(id, given));
+    return same != alike_.end() && same->second.again;
+  }
+
   // What such operators have asked for and given back, in order: each way that was seen, and none where nothing was, or
   // too much that differs.
   const std::vector<Way>& ways(uint32_t id, const Arguments& given) const {
@@ -148,6 +158,7 @@ class OperatorNeeds {
     bool varies = false;
     bool large = false;
     bool retried = false;
+    bool again = false;
   };
   static double ratio_of(uint64_t bytes, uint64_t base) {
     return static_cast<double>(bytes) / static_cast<double>(std::max<uint64_t>(base, 1));

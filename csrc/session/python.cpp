@@ -1,5 +1,6 @@
 #include "session/python.h"
 
+#include <pybind11/functional.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
@@ -67,6 +68,7 @@ void bind_counts(py::module_& module) {
       .def_readonly("recalled", &SessionCounts::recalled)
       .def_readonly("moved", &SessionCounts::moved)
       .def_readonly("moved_bytes", &SessionCounts::moved_bytes)
+      .def_readonly("again", &SessionCounts::again)
       .def_readonly("failed", &SessionCounts::failed)
       .def_readonly("retries", &SessionCounts::retries)
       .def_property_readonly("in_time", [](const SessionCounts& all) { return all.in_time + all.store.early; })
@@ -160,6 +162,15 @@ void bind_sessions(py::module_& module) {
       .def("set_optimizer", &Session::set_optimizer, py::arg("runs"))
       .def("set_budget", &Session::set_budget, py::arg("bytes"))
       .def("set_segments", &Session::set_segments, py::arg("segments"), py::arg("cuts") = true)
+      .def(
+          "set_more",
+          [](Session& session, std::function<void()> more) {
+            session.set_more([call = std::make_shared<std::function<void()>>(std::move(more))] {
+              const py::gil_scoped_acquire held;
+              (*call)();
+            });
+          },
+          py::arg("more"))
       .def("renew_arena", &Session::renew_arena)
       .def_property_readonly("pool_bytes", &Session::pool_bytes)
       .def_property_readonly("small_peak_bytes", &Session::small_peak_bytes)

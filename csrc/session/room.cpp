@@ -27,44 +27,6 @@ uint64_t pages_bytes(uint64_t bytes) {
   return kSmallPage + (bytes + kLargePage - 1) / kLargePage * kLargePage;
 }
 
-// Of the latest frame's arguments, each storage once.
-uint64_t distinct_bytes(const OpenFrames& own) {
-  Pins pins(own.pins().begin() + static_cast<std::ptrdiff_t>(own.first()), own.pins().end());
-  std::sort(pins.begin(), pins.end());
-  pins.erase(std::unique(pins.begin(), pins.end()), pins.end());
-  uint64_t bytes = 0;
-  for (const c10::StorageImpl* storage : pins) bytes += block_of(storage->nbytes());
-  return bytes;
-}
-
-// The same of those that lie in an arena.
-uint64_t large_bytes(const OpenFrames& own) {
-  Pins pins(own.pins().begin() + static_cast<std::ptrdiff_t>(own.first()), own.pins().end());
-  std::sort(pins.begin(), pins.end());
-  pins.erase(std::unique(pins.begin(), pins.end()), pins.end());
-  uint64_t bytes = 0;
-  for (const c10::StorageImpl* storage : pins) {
-    if (!SmallRequests::is_small(storage->nbytes())) bytes += block_of(storage->nbytes());
-  }
-  return bytes;
-}
-
-// The most that large requests have at once.
-uint64_t large_peak(const OperatorNeeds::Way& way) {
-  uint64_t most = 0, now = 0;
-  std::vector<uint64_t> given;
-  for (const Requests::Event& event : way) {
-    if (event.bytes == 0) {
-      now -= given[event.number];
-      continue;
-    }
-    given.push_back(SmallRequests::is_small(event.bytes) ? 0 : block_of(event.bytes));
-    now += given.back();
-    most = std::max(most, now);
-  }
-  return most;
-}
-
 // Segments of their own for what is as large, one more for the others, and one for small requests: the most at once. Of
 // pages a block may begin and end within one.
 uint64_t segments_peak(const OperatorNeeds::Way& way, bool pages) {
@@ -99,6 +61,34 @@ constexpr uint64_t kManyMoves = 64;
 constexpr uint64_t kManyOperators = 16;
 
 }  // namespace
+
+// Of storages from a place on, each once; of all, or of those that lie in an arena.
+uint64_t Session::distinct_bytes(const Pins& all, size_t first, bool large_only) {
+  Pins pins(all.begin() + static_cast<std::ptrdiff_t>(first), all.end());
+  std::sort(pins.begin(), pins.end());
+  pins.erase(std::unique(pins.begin(), pins.end()), pins.end());
+  uint64_t bytes = 0;
+  for (const c10::StorageImpl* storage : pins) {
+    if (!large_only || !SmallRequests::is_small(storage->nbytes())) bytes += block_of(storage->nbytes());
+  }
+  return bytes;
+}
+
+// The most that large requests have at once.
+uint64_t Session::large_peak(const OperatorNeeds::Way& way) {
+  uint64_t most = 0, now = 0;
+  std::vector<uint64_t> given;
+  for (const Requests::Event& event : way) {
+    if (event.bytes == 0) {
+      now -= given[event.number];
+      continue;
+    }
+    given.push_back(SmallRequests::is_small(event.bytes) ? 0 : block_of(event.bytes));
+    now += given.back();
+    most = std::max(most, now);
+  }
+  return most;
+}
 
 // Without the guard, what the policy sent away is the policy's business; what left for lack of memory is not.
 void Session::demand(c10::StorageImpl& storage) {
@@ -274,10 +264,11 @@ void Session::make_room_for_operator(const at::RecordFunction& frame, OpenFrames
   RunningOperator& running = state_.running;
   if (running.frame != &frame) return;
   running.given = arguments_of(own);
-  running.distinct = distinct_bytes(own);
+  running.distinct = distinct_bytes(own.pins(), own.first());
   given_bytes_.clear();
   for (size_t place = own.first(); place < own.pins().size(); ++place)
     given_bytes_.push_back(own.pins()[place]->nbytes());
+  if (!needs_.knows(running.info->id, running.given)) protect(true);
   const auto& ways = needs_.ways(running.info->id, running.given);
   if (lost_arena() && std::any_of(ways.begin(), ways.end(), has_large)) take_arena(own);
   if (knows_places()) {
@@ -325,12 +316,13 @@ void Session::make_room_for_small(const std::vector<OperatorNeeds::Way>& ways, c
 void Session::make_room_for_large(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own) {
   if (!state_.arena.there() && std::any_of(ways.begin(), ways.end(), has_large)) take_arena(own);
   if (!state_.arena.there()) return;
-  const uint64_t least = large_bytes(own) + large_need(ways);
+  const uint64_t least = distinct_bytes(own.pins(), own.first(), /*large_only=*/true) + large_need(ways);
   if (least > state_.arena.bytes() && grounds_.would_hold(least, *budget_)) widen_arena(least, own);
   if (!state_.arena.there()) return;
   const Layout layout(state_.arena, state_.tracker);
   if (ways.empty() || !std::all_of(ways.begin(), ways.end(), [&](const auto& way) { return layout.serves(way); }))
     make_room_for(expected_need(), own);
+  if (needs_.ran_again(state_.running.info->id, state_.running.given)) make_place_before(ways, own);
 }
 
 void Session::take_arena(const OpenFrames& own) {

@@ -101,6 +101,7 @@ LeftOut Session::stop() {
   if (own == all.end()) return left;
   all.erase(own);
   set_active(all.empty() ? nullptr : all.back());
+  protect(false);
   forget_frames(device_);
   transfers_.forget();
   grounds_.forget();
@@ -204,6 +205,7 @@ Iteration Session::end_iteration() {
   short_ = ever_short_;
   grounds_.begin_iteration();
   small_.begin_iteration();
+  protect(again_number_ > 0);
   renew_guard();
   return done;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -66,9 +67,12 @@ class Session final : public Follower {
   void set_segments(Segments segments, bool cuts) {
     grounds_.set_segments(segments, cuts);
     small_.set_fixed(segments == Segments::kFixed);
+    protect(true);
   }
   // Before the next operator the arena is looked at, and made anew if it is worth it.
   void renew_arena() { grounds_.ask(); }
+  // Called where an operator ran out of memory and may run again, with no lock held: may set another budget.
+  void set_more(std::function<void()> more) { more_ = std::move(more); }
   // What the allocator has for requests above 1 MiB where there is an arena, else 0.
   uint64_t pool_bytes() const { return grounds_.pool_bytes(); }
   // The most that it has held for the others.
@@ -97,6 +101,7 @@ class Session final : public Follower {
   // Once other streams work, too: what they make leaves behind them.
   bool needs_results() const override { return sights_results() || streams_.seen_elsewhere(); }
   void end_elsewhere(Touch& touch, const std::vector<WeakStorage>& made) override;
+  bool make_place_again(const c10::OperatorName& name) override;
   void demand(c10::StorageImpl& storage) override;
   void hold(c10::StorageImpl& storage) override;
   bool relieve(uint64_t missing, unsigned attempt, const Pins& pins) override;
@@ -156,6 +161,12 @@ class Session final : public Follower {
   uint64_t told_by_place() const;
   bool arena_may_change();  // nobody else works on the device
   void make_room_for_small(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own);
+  static uint64_t distinct_bytes(const Pins& all, size_t first, bool large_only = false);
+  static uint64_t large_peak(const OperatorNeeds::Way& way);
+  bool make_place_for(const std::vector<OperatorNeeds::Way>& ways, size_t first, bool small);
+  void make_place_before(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own);
+  // Whether operators of this thread run again where they find no memory.
+  void protect(bool on);
   void learn_needs();
   void make_room_for_arguments(const at::RecordFunction& frame, const OpenFrames& own);
   void take_back_arena(const OpenFrames& own);
@@ -198,6 +209,7 @@ class Session final : public Follower {
   uint64_t epoch_ = 0;                  // tells this iteration from all others, of other sessions too
   std::atomic<bool> read_seen_{false};  // the host waits for the device in the operator that runs
   std::optional<uint64_t> budget_;
+  std::function<void()> more_ = [] {};
   Grounds grounds_;
   OperatorNeeds needs_;
   PlaceNeeds place_needs_;
@@ -208,6 +220,8 @@ class Session final : public Follower {
   uint64_t between_bytes_ = 0;  // free, on pages that blocks in use kept when the cache was last emptied
   uint64_t asked_ = 0;          // bytes of a block that the allocator does not have, at least
   Asked latest_ = {};
+  uint64_t again_number_ = 0;               // the operator that ran again last,
+  size_t again_seen_ = 0;                   // and what it had asked for when it found no memory
   bool asked_in_operator_ = false;          // the operator that runs had a request without a block,
   uint64_t retries_before_ = 0;             // and the allocator's retries before the first one
   uint64_t retries_ = 0;                    // of the allocator, when the iteration began

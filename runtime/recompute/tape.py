@@ -17,9 +17,9 @@ from functools import cache, cached_property, partial
 from typing import Any
 
 import torch
-from torch import _ops
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from runtime.device.higher_order import let_pass
 from runtime.device.native import core
 from runtime.device.undeclared_writes import UNDECLARED_WRITES, UNDECLARED_WRITES_OF_OTHER_DEVICES
 
@@ -121,11 +121,7 @@ class _Region:
 @cache
 def _prepare() -> None:
     """Once a process, what the recorder has to know."""
-    # Operators of higher order are dispatched in Python, by the keys of the thread: the recorder's is not theirs.
-    key: Any = torch._C._parse_dispatch_key("TESTING_ONLY_GenericMode")
-    _ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(key)
-    for operator in _ops._higher_order_ops.values():
-        operator.fallthrough(key)  # type: ignore[no-untyped-call]
+    let_pass("TESTING_ONLY_GenericMode")
     for name, write in {**UNDECLARED_WRITES, **UNDECLARED_WRITES_OF_OTHER_DEVICES}.items():
         core.set_secret_writes(name, list(write.arguments), write.condition)
 

@@ -22,7 +22,7 @@ class SessionCounts:
     was short, `missed_events` found no tensor. `died` were freed while out. Where memory was short, `relieved` blocks
     were released early, `moved` blocks of `moved_bytes` put elsewhere on the device, so that what is free lies
     together, `passive` storages of `passive_bytes` sent away, and `failed` requests helped by nothing; for `retries`
-    the allocator gave its cached segments back to the driver.
+    the allocator gave its cached segments back to the driver. Operators that had run out of memory ran `again`.
     """
 
     matched: int = 0
@@ -43,6 +43,7 @@ class SessionCounts:
     moved: int = 0
     moved_bytes: int = 0
     relieved: int = 0
+    again: int = 0
     failed: int = 0
     retries: int = 0
     missed_events: int = 0

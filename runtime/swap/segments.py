@@ -2,11 +2,15 @@
 
 import re
 from dataclasses import replace
+from functools import cache
+from weakref import WeakMethod
 
 import torch
 
 from runtime.device import memory_stats, move_limit, reset_peak_memory, segment_settings
+from runtime.device.higher_order import let_pass
 from runtime.device.native import core
+from runtime.device.undeclared_writes import UNDECLARED_WRITES, UNDECLARED_WRITES_OF_OTHER_DEVICES
 from solvers.timeline.segments.settings import (
     LARGE_SEGMENT,
     LEAST_OWN_SEGMENT,
@@ -40,6 +44,14 @@ def least_seen_bytes(device: torch.device, budget_bytes: int) -> int:
     return 1 if budget_bytes < large + _small_bytes(device) + SMALL_SEGMENT else LEAST_SEEN
 
 
+@cache
+def _let_operators_run_again() -> None:
+    """Once a process, what the engine has to know before an operator that ran out of memory runs again."""
+    let_pass("TESTING_ONLY_GenericWrapper")
+    for name in (*UNDECLARED_WRITES, *UNDECLARED_WRITES_OF_OTHER_DEVICES):
+        core.set_secret_writer(name)
+
+
 class SegmentLimit:
     """How a session keeps a budget on a device; `settings` is None where the allocator holds exact bytes.
 
@@ -53,6 +65,10 @@ class SegmentLimit:
         self._engine = engine
         self._budget_bytes = budget_bytes
         self.settings = segment_settings(device, budget_bytes)
+        if self.settings is not None:
+            _let_operators_run_again()
+            own = WeakMethod(self.adapt)  # the engine keeps what it is given
+            engine.set_more(lambda: None if (adapt := own()) is None else adapt())
         self.limit_bytes = self._without_arena_bytes = budget_bytes
         self._two_pages_bytes = 0
         if self._by_pages:
@@ -82,7 +98,7 @@ class SegmentLimit:
         return min(self._budget_bytes, 2 * LARGE_SEGMENT + small_bytes + SMALL_LEFT - SMALL_SEGMENT)
 
     def adapt(self) -> None:
-        """An iteration has ended: what small requests need is known, and all other pages may go to the arena."""
+        """What small requests need is known, as an iteration ends or an operator fails: the rest goes to others."""
         small = self._engine.small_peak_bytes
         if not self._by_pages:
             return

@@ -1,9 +1,9 @@
-#include "recompute/random.h"
+#include "follow/random.h"
 
 #include <atomic>
 #include <mutex>
 
-namespace bayplan::recompute {
+namespace bayplan {
 namespace {
 
 // The generator that the numbers are drawn from: a simulated device's hands out the CPU's that it stands on.
@@ -61,4 +61,4 @@ void RandomState::give_back(const at::Generator& generator) const {
   at::Generator(generator).set_state(other_);
 }
 
-}  // namespace bayplan::recompute
+}  // namespace bayplan

@@ -7,7 +7,7 @@
 
 #include <optional>
 
-namespace bayplan::recompute {
+namespace bayplan {
 
 // A generator as it was. Of the CPU's, and of those that stand on one (the simulated devices'), the engine itself: as a
 // tensor it costs a hundred times as much to take.
@@ -23,4 +23,4 @@ class RandomState {
   at::Tensor other_;  // the state of another kind of generator
 };
 
-}  // namespace bayplan::recompute
+}  // namespace bayplan

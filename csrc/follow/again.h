@@ -1,0 +1,30 @@
+// Operators that run out of memory, run again. An allocator that has no block for a request, and cannot be given one
+// while the operator holds the addresses of what it has, fails the operator. Its arguments are still there, what it
+// made is gone, and now all else may leave or lie elsewhere: so the follower makes place, and it runs again from the
+// begin.
+//
+// Only what can be done twice is: an operator of PyTorch's own that returns tensors and writes to none of its arguments
+// (neither by its schema nor in spite of it), none of which Python or a transform takes apart, while no hook is told of
+// the tensors that autograd saves. Random numbers are drawn as they were the first time.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <string>
+
+namespace bayplan::swap {
+
+// The dispatcher's way here: above autograd and autocast, below PyTorch's observers and the recorder of tapes. It takes
+// 0.15 us an operator where nothing is followed, and is taken only by threads that ask for it, and those that autograd
+// starts for them.
+constexpr c10::DispatchKey kAgain = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
+
+// From the next operator on those of the calling thread run again if need be, or no more.
+void run_again(bool on);
+
+// Operators that write arguments in spite of their schema, by name without overload.
+void set_secret_writer(const std::string& name);
+// Whether an operator can be done twice, as far as its schema tells and no such writer is named.
+bool is_repeatable(const c10::OperatorHandle& op);
+
+}  // namespace bayplan::swap

@@ -1,0 +1,76 @@
+// An operator that nothing is known of asks for more than there is place for. What it had asked for until then is known
+// now, and it runs again (follow/again.h): once whatever may leave has left, and its arguments lie where they leave
+// room.
+#include "follow/again.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "follow/frames.h"
+#include "session/arena.h"
+#include "session/session.h"
+
+namespace bayplan::swap {
+
+// In an iteration whose operators are not known yet: the first, or one that has others.
+void Session::protect(bool on) { run_again(on && grounds_.segments() != Segments::kNone && state_.options.guard); }
+
+// Each time it has to have got further than the last.
+bool Session::make_place_again(const c10::OperatorName& name) {
+  OpenFrames& own = OpenFrames::of_thread(device_);
+  const at::RecordFunction* frame = own.outermost();
+  more_();
+  const Lock held(store_.lock);
+  const RunningOperator& running = state_.running;
+  if (!is_active() || !budget_.has_value() || frame == nullptr || running.frame != frame) return false;
+  if (running.before == 0 || running.info->name != c10::toString(name)) return false;
+  if (passive_.stands_still() || in_compiled_code(device_) || !arena_may_change()) return false;
+  const Requests* requests = own.requests_of(*frame);
+  const OperatorNeeds::Way way = requests == nullptr ? OperatorNeeds::Way() : requests->until_refused();
+  if (way.empty() || (again_number_ == running.number && way.size() <= again_seen_)) return false;
+  again_number_ = running.number;
+  again_seen_ = way.size();
+  const bool small = SmallRequests::is_small(way.back().bytes);
+  const auto told = std::make_tuple(kept_, least_bytes_, latest_);  // of the operator's request, not of the engine's
+  if (!make_place_for({way}, own.first_of(*frame), small) && !small) {
+    std::tie(kept_, least_bytes_, latest_) = told;
+    return false;
+  }
+  ++state_.counts.again;
+  state_.running.before = given_out();
+  own.see_requests(*frame);
+  return true;
+}
+
+// The same of one that had to run again, before it begins. It may leave what is free in pieces that serve it, in which
+// nothing has to be done.
+void Session::make_place_before(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own) {
+  const Layout layout(state_.arena, state_.tracker);
+  const bool serves = std::all_of(ways.begin(), ways.end(), [&](const auto& way) { return layout.serves(way); });
+  if (!serves && !passive_.stands_still() && !in_compiled_code(device_) && arena_may_change())
+    make_place_for(ways, own.first(), /*small=*/false);
+}
+
+// All that may leave does, and the arena is as large as the arguments (the pins from `first` on) and these requests
+// need. The arguments come back beside each other, behind as much as lets the others fit: a block that goes before a
+// larger one comes else leaves a hole that nobody can use. Whether all find a place.
+bool Session::make_place_for(const std::vector<OperatorNeeds::Way>& ways, size_t first, bool small) {
+  const Pins& pins = OpenFrames::of_thread(device_).pins();
+  const auto behind = pins.begin() + static_cast<std::ptrdiff_t>(first);
+  const Pins known(pins.begin(), behind), arguments(behind, pins.end());
+  const uint64_t given = distinct_bytes(arguments, 0, /*large_only=*/true);
+  uint64_t least = given;
+  for (const auto& way : ways) least = std::max(least, given + large_peak(way));
+  if (least > *budget_) return false;
+  grounds_.begin_anew(least > state_.arena.bytes() ? least : 0, small, *budget_, known);
+  {
+    const c10::DataPtr kept = grounds_.keep_before(given, ways);
+    for (c10::StorageImpl* storage : arguments) streams_.bring_back(*storage);
+  }
+  if (!state_.arena.there()) return false;
+  const Layout layout(state_.arena, state_.tracker);
+  return std::all_of(ways.begin(), ways.end(), [&](const auto& way) { return layout.serves(way); });
+}
+
+}  // namespace bayplan::swap

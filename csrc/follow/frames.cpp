@@ -18,6 +18,7 @@ constexpr auto kPatience = std::chrono::milliseconds(1000);
 
 ByDevice<std::atomic<uint64_t>> epochs;  // a new one forgets where the threads are
 ByDevice<std::atomic<int>> computing;    // threads in a counted operator on the device
+ByDevice<std::atomic<int>> going_first;  // threads that wait until there are none
 
 // What a thread has to do with a device.
 struct Dealings {
@@ -173,10 +174,21 @@ bool wait_for_others(c10::Device device) {
   return true;
 }
 
+GoingFirst::GoingFirst(c10::Device device) : device_(device) { going_first[device_].fetch_add(1); }
+
+GoingFirst::~GoingFirst() { going_first[device_].fetch_sub(1); }
+
+void let_others_go_first(c10::Device device) {
+  if (going_first[device].load(std::memory_order_relaxed) == 0 || serves_another() || StoreMutex::held()) return;
+  const auto limit = std::chrono::steady_clock::now() + kPatience;
+  while (going_first[device].load(std::memory_order_relaxed) > 0 && std::chrono::steady_clock::now() < limit)
+    std::this_thread::yield();
+}
+
 bool in_compiled_code(c10::Device device) { return thread_place(device).compiled > 0; }
 
 void forget_other_threads() {
-  for (size_t place = 0; place < kPlaces; ++place) computing.at_place(place) = 0;
+  for (size_t place = 0; place < kPlaces; ++place) computing.at_place(place) = going_first.at_place(place) = 0;
   for (const OpenFrames* own : OpenFrames::all_of_thread()) computing[own->device()] = own->computes() ? 1 : 0;
 }
 

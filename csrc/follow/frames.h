@@ -122,6 +122,20 @@ bool serves_another();
 // Waits until none is, a second at most; whether none is. A thread inside an operator holds bare addresses, which ones
 // only it knows, and other threads' operators are short. Who serves one of them does not wait: it waits for him.
 bool wait_for_others(c10::Device device);
+// While one exists, its thread waits for the others, who begin no further operator on the device for as long.
+class GoingFirst {
+ public:
+  explicit GoingFirst(c10::Device device);
+  ~GoingFirst();
+  GoingFirst(const GoingFirst&) = delete;
+  GoingFirst& operator=(const GoingFirst&) = delete;
+
+ private:
+  const c10::Device device_;
+};
+// Before the calling thread, which is in no operator, takes the store for one: waits for whoever goes first, a second
+// at most.
+void let_others_go_first(c10::Device device);
 // Whether the calling thread runs code of torch.compile, which hands addresses about where no operator tells.
 bool in_compiled_code(c10::Device device);
 // The iteration of the device's session, by its epoch, in which the thread has begun an optimizer's step; 0: none.

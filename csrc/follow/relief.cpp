@@ -76,20 +76,6 @@ bool answer_one(Follower& follower) {
   return freed;
 }
 
-// Takes the store while no other thread is inside an operator: none enters one then. After some seconds in any case.
-// Whoever waits for other threads holds nothing that they may wait for.
-std::unique_lock<StoreMutex> lock_alone(c10::Device device) {
-  std::unique_lock<StoreMutex> held(Store::of(device).lock, std::defer_lock);
-  if (others_compute(device)) ++waits;
-  for (unsigned attempt = 0; attempt < kAttempts && wait_for_others(device); ++attempt) {
-    held.lock();
-    if (!others_compute(device)) return held;
-    held.unlock();
-  }
-  held.lock();
-  return held;
-}
-
 // While one exists, its thread has caught up with the others.
 struct CatchingUp {
   CatchingUp() { catching_up = true; }
@@ -142,6 +128,19 @@ bool answer_under_lock() {
   if (follower->shortage(kAhead) == 0) return false;
   is_behind[device].store(true);
   return missing_for(*follower, 1) > 0 && answer_one(*follower);
+}
+
+std::unique_lock<StoreMutex> lock_alone(c10::Device device) {
+  std::unique_lock<StoreMutex> held(Store::of(device).lock, std::defer_lock);
+  if (others_compute(device)) ++waits;
+  const GoingFirst first(device);
+  for (unsigned attempt = 0; attempt < kAttempts && wait_for_others(device); ++attempt) {
+    held.lock();
+    if (!others_compute(device)) return held;
+    held.unlock();
+  }
+  held.lock();
+  return held;
 }
 
 bool behind(c10::Device device) {

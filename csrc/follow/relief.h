@@ -7,6 +7,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
+
+#include "storage/waits.h"
 
 namespace bayplan::swap {
 
@@ -27,6 +30,10 @@ bool answer_under_lock();
 bool behind(c10::Device device);
 // Makes up for it, or looks whether there is anything to make up for: called without any lock, outside of operators.
 void catch_up(c10::Device device, bool look);
+
+// Takes the store while no other thread is inside an operator: none enters one then. After some seconds in any case.
+// Whoever waits for other threads holds nothing that they may wait for.
+std::unique_lock<StoreMutex> lock_alone(c10::Device device);
 
 struct ReliefCounts {
   uint64_t under_lock = 0;  // requests answered at once

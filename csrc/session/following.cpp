@@ -18,6 +18,7 @@ bool in_backward() { return torch::autograd::get_current_graph_task_id() != -1; 
 
 // Whether the thread may go on as it began: not if a session was started, stopped or paused while it waited.
 bool lock_in_time(std::unique_lock<StoreMutex>& held, const ThreadPlace& thread) {
+  let_others_go_first(thread.device);
   held.lock();
   return thread.is_current();
 }
@@ -68,10 +69,12 @@ bool Session::begin_frame(const at::RecordFunction& frame) {
     return false;
   }
   if (looks_ahead()) guarded(this, [&] { make_room_for_arguments(frame, own); });
+  if (held_up(frame, held) && !goes_on_alone(frame, thread, own, held)) return false;
   if (anything_out()) guarded(this, [&] { bring_in_pinned(frame, own); });
   if (sightings_.recording() && owns_thread() && reads_on_host(frame, device_)) read_seen_ = true;
   guarded(this, [&] { follow_elsewhere(frame, own); });
   if (looks_ahead()) guarded(this, [&] { make_room_for_operator(frame, own); });
+  if (held_up(frame, held) && !goes_on_alone(frame, thread, own, held)) return false;
   if (held.owns_lock() && !own.pins().empty()) own.start_computing();
   return true;
 }
@@ -95,6 +98,29 @@ bool Session::follow(const at::RecordFunction& frame, ThreadPlace& thread, OpenF
   } else {
     on_foreign_operator(frame);
   }
+  return true;
+}
+
+// Whether other threads' operators kept from leaving what this one needs the room of, which it is about to begin.
+bool Session::held_up(const at::RecordFunction& frame, const StoreLock& held) {
+  return held.owns_lock() && state_.running.frame == &frame && std::exchange(state_.held_up, false);
+}
+
+// Waits for them, a second at most, and then makes the room. It has no store while it waits, as they may wait for that,
+// and its arguments may leave meanwhile. False if the session has stopped or paused since.
+bool Session::goes_on_alone(const at::RecordFunction& frame, const ThreadPlace& thread, OpenFrames& own,
+                            StoreLock& held) {
+  held.unlock();
+  held = lock_alone(device_);
+  if (!thread.is_current()) {
+    if (state_.running.frame == &frame) state_.running.frame = nullptr;
+    own.let_go(frame);
+    return false;
+  }
+  guarded(this, [&] { make_room_for_arguments(frame, own); });
+  guarded(this, [&] { bring_in_pinned(frame, own); });
+  guarded(this, [&] { make_room_for_operator(frame, own); });
+  state_.held_up = false;
   return true;
 }
 

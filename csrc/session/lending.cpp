@@ -1,5 +1,7 @@
 // An arena that small requests find no room beside goes back to the driver for as long as they need it. The first time
 // the allocator does that itself, in a retry; what was learnt of the operator is used when one like it comes again.
+#include <c10/util/ScopeExit.h>
+
 #include <algorithm>
 
 #include "follow/frames.h"
@@ -8,15 +10,16 @@
 namespace bayplan::swap {
 namespace {
 
-// What the latest frame's small arguments that are out will ask for.
-SmallRequests::Way absent_small(const OpenFrames& own) {
+// What the latest frame's arguments that are out will ask for, of such sizes.
+template <typename Counts>
+SmallRequests::Way absent(const OpenFrames& own, const Counts& counts) {
   SmallRequests::Way way;
   Pins pins(own.pins().begin() + static_cast<std::ptrdiff_t>(own.first()), own.pins().end());
   std::sort(pins.begin(), pins.end());
   pins.erase(std::unique(pins.begin(), pins.end()), pins.end());
   for (c10::StorageImpl* pin : pins) {
     const Entry* entry = Store::entry_of(*pin);
-    if (entry != nullptr && entry->place == Place::kAway && SmallRequests::is_small(pin->nbytes()))
+    if (entry != nullptr && entry->place == Place::kAway && counts(pin->nbytes()))
       way.push_back({pin->nbytes(), way.size()});
   }
   return way;
@@ -45,9 +48,22 @@ void Session::make_room_for_arguments(const at::RecordFunction& frame, const Ope
     if (wants_arena(running.info->id, given, own) && arena_may_change()) take_back_arena(own);
   } else if (may_lend(running.info->id, given, own) &&
              (needs_.retried(running.info->id, given) ||
-              !small_.make_room(absent_small(own), own.pins(), /*others_leave=*/true))) {
+              !small_.make_room(absent(own, SmallRequests::is_small), own.pins(), /*others_leave=*/true))) {
     grounds_.lend(own.pins());
   }
+  if (others_compute(device_) && lacks_room_for_absent(own)) state_.held_up = true;
+}
+
+// Whether others may have to leave for what comes back.
+bool Session::lacks_room_for_absent(const OpenFrames& own) {
+  const auto is_large = [](uint64_t bytes) { return !SmallRequests::is_small(bytes); };
+  const OperatorNeeds::Way small = absent(own, SmallRequests::is_small), large = absent(own, is_large);
+  if (!small_.make_room(small, own.pins(), /*others_leave=*/false)) return true;
+  if (state_.arena.there()) return !Layout(state_.arena, state_.tracker).serves(large);
+  asked_ = 0;
+  for (const Requests::Event& event : large) asked_ += block_of(event.bytes);
+  const auto over = c10::make_scope_exit([this] { asked_ = 0; });
+  return asked_ > 0 && shortage(1) > 0;
 }
 
 // Whether the operator needs no arena, and nobody a block of it.

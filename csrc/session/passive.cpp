@@ -85,13 +85,20 @@ bool PassiveSwaps::make_room(uint64_t bytes, const Pins& pins, bool others_leave
   const Pins known(pins.begin(), pins.begin() + static_cast<std::ptrdiff_t>(std::min(fixed, pins.size())));
   if (!fits() && gather(block, known)) return true;
   while (!fits()) {
-    if (!others_leave || others_compute(state_.device)) return false;
+    if (!others_leave || is_held_up()) return false;
     if (swap_out_any(block, pins)) continue;
     if (make_room_around(block, pins, known)) return true;
     put_together(pins, known.size());
     return fits();
   }
   return true;
+}
+
+// Another thread may hold any address while it is inside an operator.
+bool PassiveSwaps::is_held_up() const {
+  const bool held_up = others_compute(state_.device);
+  state_.held_up = state_.held_up || held_up;
+  return held_up;
 }
 
 // No neighbours may leave that make room together, as what the operator itself is about to use lies between them: it

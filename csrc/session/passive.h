@@ -49,6 +49,8 @@ class PassiveSwaps {
   void send_away(c10::StorageImpl& storage);
   // Undoes a planned swap-in that is under way; whether there was one.
   bool recall(const Pins& pins) { return transfers_.recall(pins); }
+  // Whether other threads' operators keep everything from leaving, for which room lacks.
+  bool is_held_up() const;
   // Whether nothing may leave now for a request that finds no memory.
   bool stands_still() const;
   // The last operator but some: what only later ones used stays, if anything else can leave.

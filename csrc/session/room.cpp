@@ -263,6 +263,7 @@ void Session::make_room_for_operator(const at::RecordFunction& frame, OpenFrames
   const Lock held(store_.lock);
   RunningOperator& running = state_.running;
   if (running.frame != &frame) return;
+  if (others_compute(device_)) shared_ = state_.iterations;
   running.given = arguments_of(own);
   running.distinct = distinct_bytes(own.pins(), own.first());
   given_bytes_.clear();
@@ -286,10 +287,11 @@ void Session::make_room_for_operator(const at::RecordFunction& frame, OpenFrames
 void Session::make_room_in_segments(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own) {
   uint64_t need = ways.empty() ? expected_need() : 0;
   for (const auto& way : ways) need = std::max(need, segments_peak(way, grows_by_pages()));
-  if (need == 0 || passive_.stands_still() || others_compute(device_)) return;
+  if (need == 0 || passive_.stands_still()) return;
   asked_ = need;
   const auto over = c10::make_scope_exit([this] { asked_ = 0; });  // the host may be short
   uint64_t missing = shortage(1);
+  if ((missing > 0 || shortage_without_cache(1) > 0) && passive_.is_held_up()) return;
   if (missing > 0) passive_.relieve(missing, 0, own.pins());
   for (;;) {
     missing = shortage(1);
@@ -326,6 +328,7 @@ void Session::make_room_for_large(const std::vector<OperatorNeeds::Way>& ways, c
 }
 
 void Session::take_arena(const OpenFrames& own) {
+  if (owns_thread() && !compute_.is_elsewhere() && passive_.is_held_up()) return;
   if (grounds_.lent() && arena_may_change()) return take_back_arena(own);
   grounds_.ask_for_large();
   if (arena_may_change()) grounds_.renew(*budget_, own.pins());
@@ -361,7 +364,7 @@ uint64_t Session::told_by_place() const {
 // The arena cannot hold the operator's arguments and what it asks for: small storages leave to a larger one. The
 // operator has not begun, so that its arguments may leave, too; they come back at once.
 void Session::widen_arena(uint64_t bytes, const OpenFrames& own) {
-  if (!arena_may_change()) return;
+  if (!arena_may_change()) return static_cast<void>(passive_.is_held_up());
   const Pins known(own.pins().begin(), own.pins().begin() + static_cast<std::ptrdiff_t>(own.first()));
   const Pins arguments(own.pins().begin() + static_cast<std::ptrdiff_t>(own.first()), own.pins().end());
   grounds_.widen(bytes, *budget_, known);
@@ -371,8 +374,9 @@ void Session::widen_arena(uint64_t bytes, const OpenFrames& own) {
 bool Session::arena_may_change() { return owns_thread() && !others_compute(device_) && !compute_.is_elsewhere(); }
 
 void Session::make_room_for(uint64_t need, const OpenFrames& own) {
-  if (transfers_.has_policy() && need < state_.arena.bytes() / kManyMoves) return;
-  const bool large = !transfers_.has_policy() || need >= state_.arena.bytes() / kManyOperators;
+  const bool any = !transfers_.has_policy() || state_.iterations <= shared_ + 1;
+  if (!any && need < state_.arena.bytes() / kManyMoves) return;
+  const bool large = any || need >= state_.arena.bytes() / kManyOperators;
   passive_.make_room(need, own.pins(), /*others_leave=*/large, own.first());
 }
 

@@ -169,6 +169,7 @@ class Session final : public Follower {
   void protect(bool on);
   void learn_needs();
   void make_room_for_arguments(const at::RecordFunction& frame, const OpenFrames& own);
+  bool lacks_room_for_absent(const OpenFrames& own);
   void take_back_arena(const OpenFrames& own);
   bool may_lend(uint32_t id, const Arguments& given, const OpenFrames& own);
   bool wants_arena(uint32_t id, const Arguments& given, const OpenFrames& own) const;
@@ -191,6 +192,8 @@ class Session final : public Follower {
   void begin_iteration();
 
   bool follow(const at::RecordFunction& frame, ThreadPlace& thread, OpenFrames& own, StoreLock& held);
+  bool held_up(const at::RecordFunction& frame, const StoreLock& held);
+  bool goes_on_alone(const at::RecordFunction& frame, const ThreadPlace& thread, OpenFrames& own, StoreLock& held);
   void follow_elsewhere(const at::RecordFunction& frame, OpenFrames& own);
   bool meets_elsewhere();
   void on_operator(const at::RecordFunction& frame, const OperatorInfo& info);
@@ -220,8 +223,10 @@ class Session final : public Follower {
   uint64_t between_bytes_ = 0;  // free, on pages that blocks in use kept when the cache was last emptied
   uint64_t asked_ = 0;          // bytes of a block that the allocator does not have, at least
   Asked latest_ = {};
-  uint64_t again_number_ = 0;               // the operator that ran again last,
-  size_t again_seen_ = 0;                   // and what it had asked for when it found no memory
+  uint64_t again_number_ = 0;  // the operator that ran again last,
+  size_t again_seen_ = 0;      // and what it had asked for when it found no memory
+  uint64_t shared_ = 0;  // the last iteration in which other threads' operators ran beside its own: then requests may
+                         // find others inside, so that no room is left for them to make
   bool asked_in_operator_ = false;          // the operator that runs had a request without a block,
   uint64_t retries_before_ = 0;             // and the allocator's retries before the first one
   uint64_t retries_ = 0;                    // of the allocator, when the iteration began

@@ -65,7 +65,8 @@ bool SmallRequests::make_room(const Way& way, const Pins& pins, bool others_leav
   if (!limit_.has_value() || kFragments * all <= left()) return true;
   const auto over = c10::make_scope_exit([this] { freed_.clear(); });  // the host may be short
   bool served = serves(way, blocks(pins));
-  while (!served && others_leave && send_some_away(largest, pins)) served = serves(way, blocks(pins));
+  while (!served && others_leave && !passive_.is_held_up() && send_some_away(largest, pins))
+    served = serves(way, blocks(pins));
   return served;
 }
 

@@ -71,6 +71,7 @@ struct SessionState {
   uint64_t now = 0;  // operators since the session began
   uint64_t iterations = 1;
   Arena arena;
+  bool held_up = false;  // room lacks, and nothing could leave for it while other threads are inside operators
   // Whether a block of that size can be had without asking the driver, if need be (`others_leave`) once others have
   // left for it; so it says where nothing is known of that.
   std::function<bool(uint64_t bytes, bool others_leave)> make_room = [](uint64_t, bool) { return true; };

@@ -52,8 +52,8 @@ void Session::make_place_before(const std::vector<OperatorNeeds::Way>& ways, con
 }
 
 // All that may leave does, and the arena is as large as the arguments (the pins from `first` on) and these requests
-// need. The arguments come back side by side, behind as much as lets the others fit: else a block that goes before a
-// larger one comes leaves a hole that nobody can use. Whether all find a place.
+// need. The arguments come back side by side, behind as much as lets the others fit: else a block that goes early may
+// leave a hole that nobody can use. Whether all find a place.
 bool Session::make_place_for(const std::vector<OperatorNeeds::Way>& ways, size_t first, bool small) {
   const Pins& pins = OpenFrames::of_thread(device_).pins();
   const auto behind = pins.begin() + static_cast<std::ptrdiff_t>(first);

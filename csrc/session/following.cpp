@@ -108,7 +108,7 @@ bool Session::held_up(const at::RecordFunction& frame, const StoreLock& held) {
 }
 
 // Waits for them, some seconds at most, without the store, for which they may wait. Its arguments may leave meanwhile:
-// another stream waits anew for what comes back. False if the session has stopped or paused since; it may be gone.
+// another stream waits anew for what comes back. False if the session has stopped or paused: it may be gone.
 bool Session::goes_on_alone(const at::RecordFunction& frame, const ThreadPlace& thread, OpenFrames& own,
                             StoreLock& held) {
   const std::optional<OpenFrames::Elsewhere> begun = own.end_elsewhere(frame);

@@ -208,7 +208,7 @@ c10::DataPtr Grounds::keep_before(uint64_t bytes, const std::vector<OperatorNeed
       const auto over = c10::make_scope_exit([this] { making_ = false; });
       try {
         return allocator_of(state_).allocate(event.bytes);
-      } catch (const c10::OutOfMemoryError&) {  // an unseen block lies there
+      } catch (const c10::OutOfMemoryError&) {
         return {};
       }
     }

@@ -1,7 +1,5 @@
-// Operators that run out of memory, run again. An allocator that has no block for a request, and cannot be given one
-// while the operator holds the addresses of what it has, fails the operator. Its arguments are still there, what it
-// made is gone, and now all else may leave or lie elsewhere: so the follower makes place, and it runs again from the
-// begin.
+// Operators that run out of memory, run again. Once one has failed, its arguments are there, what it made is not,
+// and all else may leave or move: so the follower makes place, and it begins anew.
 //
 // Only what can be done twice is: an operator of PyTorch's own that returns tensors and writes to none of its arguments
 // (neither by its schema nor in spite of it), none of which Python or a transform takes apart, while no hook is told of

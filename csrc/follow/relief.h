@@ -1,6 +1,5 @@
 // Requests for memory that do not fit: the allocator asks, with its device as the thread's current one, and whoever
-// follows that device answers. A session does so
-// by SmartSwap's Algorithm 3 (session/passive.h).
+// follows that device answers, a session by SmartSwap's Algorithm 3 (session/passive.h).
 #pragma once
 
 #include <c10/core/Device.h>

@@ -1,6 +1,5 @@
-// An operator that nothing is known of asks for more than there is place for. What it had asked for until then is known
-// now, and it runs again (follow/again.h): once whatever may leave has left, and its arguments lie where they leave
-// room.
+// What an operator had asked for until it ran out of memory is known now, and it runs again (follow/again.h): once all
+// has left that may, and its arguments lie where they leave room.
 #include "follow/again.h"
 
 #include <algorithm>
@@ -53,8 +52,8 @@ void Session::make_place_before(const std::vector<OperatorNeeds::Way>& ways, con
 }
 
 // All that may leave does, and the arena is as large as the arguments (the pins from `first` on) and these requests
-// need. The arguments come back beside each other, behind as much as lets the others fit: a block that goes before a
-// larger one comes else leaves a hole that nobody can use. Whether all find a place.
+// need. The arguments come back side by side, behind as much as lets the others fit: else a block that goes early may
+// leave a hole that nobody can use. Whether all find a place.
 bool Session::make_place_for(const std::vector<OperatorNeeds::Way>& ways, size_t first, bool small) {
   const Pins& pins = OpenFrames::of_thread(device_).pins();
   const auto behind = pins.begin() + static_cast<std::ptrdiff_t>(first);

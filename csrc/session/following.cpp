@@ -60,6 +60,7 @@ bool Session::begin_frame(const at::RecordFunction& frame) {
   ThreadPlace& thread = thread_place(device_);
   if (own.outermost() == nullptr && (grounds_.lacks() || grounds_.doubted())) guarded(this, [&] { mend_arena(own); });
   if (own.outermost() == nullptr && (behind(device_) || begins())) guarded(this, [&] { catch_up(device_, begins()); });
+  if (!thread.is_current()) return false;
   if (grounds_.due()) guarded(this, [&] { renew_arena_if_due(own); });
   StoreLock held(store_.lock, std::defer_lock);
   bool followed = true;
@@ -106,19 +107,25 @@ bool Session::held_up(const at::RecordFunction& frame, const StoreLock& held) {
   return held.owns_lock() && state_.running.frame == &frame && std::exchange(state_.held_up, false);
 }
 
-// Waits for them, a second at most, and then makes the room. It has no store while it waits, as they may wait for that,
-// and its arguments may leave meanwhile. False if the session has stopped or paused since.
+// Waits for them, some seconds at most, without the store, for which they may wait. Its arguments may leave meanwhile:
+// another stream waits anew for what comes back. False if the session has stopped or paused: it may be gone.
 bool Session::goes_on_alone(const at::RecordFunction& frame, const ThreadPlace& thread, OpenFrames& own,
                             StoreLock& held) {
+  const std::optional<OpenFrames::Elsewhere> begun = own.end_elsewhere(frame);
   held.unlock();
-  held = lock_alone(device_);
+  held = lock_alone(thread.device);
   if (!thread.is_current()) {
-    if (state_.running.frame == &frame) state_.running.frame = nullptr;
+    if (active(thread.device) == this && state_.running.frame == &frame) state_.running.frame = nullptr;
     own.let_go(frame);
     return false;
   }
   guarded(this, [&] { make_room_for_arguments(frame, own); });
   guarded(this, [&] { bring_in_pinned(frame, own); });
+  guarded(this, [&] {
+    if (!begun.has_value()) return;
+    const TouchPtr touch = streams_.begin_elsewhere(own.pins(), own.first(), differentiable(frame));
+    own.begin_elsewhere({&frame, touch, begun->unseen});
+  });
   guarded(this, [&] { make_room_for_operator(frame, own); });
   state_.held_up = false;
   return true;

@@ -206,7 +206,11 @@ c10::DataPtr Grounds::keep_before(uint64_t bytes, const std::vector<OperatorNeed
       const Unrecorded own;
       making_ = true;
       const auto over = c10::make_scope_exit([this] { making_ = false; });
-      return allocator_of(state_).allocate(event.bytes);
+      try {
+        return allocator_of(state_).allocate(event.bytes);
+      } catch (const c10::OutOfMemoryError&) {
+        return {};
+      }
     }
   }
   return {};

@@ -55,11 +55,9 @@ class Grounds {
   bool would_hold(uint64_t bytes, uint64_t limit_bytes) const;
   // Makes the arena anew, that large, before an operator.
   void widen(uint64_t bytes, uint64_t limit_bytes, const Pins& pins);
-  // Makes it anew, that large if it can be had, as an operator ran out of memory and holds none: in a request of at
-  // most 1 MiB (`small`), for which it is made smaller.
+  // The same, if it can be had, as an operator ran out of memory; in a request of at most 1 MiB (`small`) it shrinks.
   void begin_anew(uint64_t bytes, bool small, uint64_t limit_bytes, const Pins& pins);
-  // A block at the begin of an arena that is free, until so many bytes lie behind it: so that these requests are served
-  // in what is free then. None where they are without it, or with none.
+  // A block at the begin of a free arena until so many bytes lie behind it, if these requests find room only so.
   c10::DataPtr keep_before(uint64_t bytes, const std::vector<OperatorNeeds::Way>& ways);
   // Gives the arena back, as another stream will ask for memory that it has to get from the driver.
   void dissolve(const Pins& pins);

@@ -120,6 +120,8 @@ void run_again(bool on) {
   c10::impl::tls_set_dispatch_key_included(kAgain, on);
 }
 
+bool runs_again() { return c10::impl::tls_is_dispatch_key_included(kAgain); }
+
 void set_secret_writer(const std::string& name) {
   const std::lock_guard<std::mutex> lock(naming);
   secret_writers().insert(name);

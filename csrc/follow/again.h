@@ -19,6 +19,7 @@ constexpr c10::DispatchKey kAgain = c10::DispatchKey::TESTING_ONLY_GenericWrappe
 
 // From the next operator on those of the calling thread run again if need be, or no more.
 void run_again(bool on);
+bool runs_again();
 
 // Operators that write arguments in spite of their schema, by name without overload.
 void set_secret_writer(const std::string& name);

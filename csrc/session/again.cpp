@@ -13,7 +13,11 @@
 namespace bayplan::swap {
 
 // In an iteration whose operators are not known yet: the first, or one that has others.
-void Session::protect(bool on) { run_again(on && grounds_.segments() != Segments::kNone && state_.options.guard); }
+// The operator that begins now has passed the dispatcher already: only what it calls would run again.
+void Session::protect(bool on) {
+  if (on && !runs_again()) protected_ = state_.now;
+  run_again(on && grounds_.segments() != Segments::kNone && state_.options.guard);
+}
 
 // Each time it has to have got further than the last.
 bool Session::make_place_again(const c10::OperatorName& name) {
@@ -23,7 +27,7 @@ bool Session::make_place_again(const c10::OperatorName& name) {
   const Lock held(store_.lock);
   const RunningOperator& running = state_.running;
   if (!is_active() || !budget_.has_value() || frame == nullptr || running.frame != frame) return false;
-  if (running.before == 0 || running.info->name != c10::toString(name)) return false;
+  if (running.number <= protected_ || running.before == 0 || running.info->name != c10::toString(name)) return false;
   if (passive_.stands_still() || in_compiled_code(device_) || !arena_may_change()) return false;
   const Requests* requests = own.requests_of(*frame);
   const OperatorNeeds::Way way = requests == nullptr ? OperatorNeeds::Way() : requests->until_refused();

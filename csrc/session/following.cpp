@@ -2,6 +2,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -13,6 +14,8 @@
 
 namespace bayplan::swap {
 namespace {
+
+constexpr auto kAfterWaitingInVain = std::chrono::seconds(10);  // nobody is waited for: they may stay for long
 
 bool in_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
 
@@ -104,7 +107,8 @@ bool Session::follow(const at::RecordFunction& frame, ThreadPlace& thread, OpenF
 
 // Whether other threads' operators kept from leaving what this one needs the room of, which it is about to begin.
 bool Session::held_up(const at::RecordFunction& frame, const StoreLock& held) {
-  return held.owns_lock() && state_.running.frame == &frame && std::exchange(state_.held_up, false);
+  return held.owns_lock() && state_.running.frame == &frame && std::exchange(state_.held_up, false) &&
+         std::chrono::steady_clock::now() >= waits_again_;
 }
 
 // Waits for them, some seconds at most, without the store, for which they may wait. Its arguments may leave meanwhile:
@@ -119,6 +123,7 @@ bool Session::goes_on_alone(const at::RecordFunction& frame, const ThreadPlace& 
     own.let_go(frame);
     return false;
   }
+  if (others_compute(device_)) waits_again_ = std::chrono::steady_clock::now() + kAfterWaitingInVain;
   guarded(this, [&] { make_room_for_arguments(frame, own); });
   guarded(this, [&] { bring_in_pinned(frame, own); });
   guarded(this, [&] {

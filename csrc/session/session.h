@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -223,8 +224,10 @@ class Session final : public Follower {
   uint64_t between_bytes_ = 0;  // free, on pages that blocks in use kept when the cache was last emptied
   uint64_t asked_ = 0;          // bytes of a block that the allocator does not have, at least
   Asked latest_ = {};
-  uint64_t again_number_ = 0;  // the operator that ran again last,
-  size_t again_seen_ = 0;      // and what it had asked for when it found no memory
+  std::chrono::steady_clock::time_point waits_again_{};  // until then for no other threads before an operator
+  uint64_t protected_ = 0;                               // operators up to this one do not run again
+  uint64_t again_number_ = 0;                            // the operator that ran again last,
+  size_t again_seen_ = 0;                                // and what it had asked for when it found no memory
   uint64_t shared_ = 0;  // the last iteration in which other threads' operators ran beside its own: then requests may
                          // find others inside, so that no room is left for them to make
   bool asked_in_operator_ = false;          // the operator that runs had a request without a block,

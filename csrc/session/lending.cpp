@@ -47,7 +47,7 @@ void Session::make_room_for_arguments(const at::RecordFunction& frame, const Ope
   if (grounds_.lent()) {
     if (wants_arena(running.info->id, given, own) && arena_may_change()) take_back_arena(own);
   } else if (may_lend(running.info->id, given, own) &&
-             (needs_.retried(running.info->id, given) ||
+             (needs_.has_met(Shortage::kRetry, running.info->id, given) ||
               !small_.make_room(absent(own, SmallRequests::is_small), own.pins(), /*others_leave=*/true))) {
     grounds_.lend(own.pins());
   }
@@ -96,10 +96,10 @@ bool Session::wants_arena(uint32_t id, const Arguments& given, const OpenFrames&
 // the operator needs none, the others have its bytes until somebody needs it.
 void Session::learn_retry() {
   const RunningOperator& running = state_.running;
-  if (again_number_ == running.number) needs_.note_again(running.info->id, running.given);
+  if (again_number_ == running.number) needs_.note(Shortage::kAgain, running.info->id, running.given);
   if (!std::exchange(asked_in_operator_, false) || running.before == 0) return;
   if (static_cast<uint64_t>(memory().num_alloc_retries) == retries_before_) return;
-  needs_.note_retry(running.info->id, running.given);
+  needs_.note(Shortage::kRetry, running.info->id, running.given);
   if (SmallRequests::is_small(running.given.largest) && !needs_.asks_large(running.info->id, running.given))
     grounds_.note_lent();
 }

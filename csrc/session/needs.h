@@ -6,6 +6,7 @@
 #include <c10/util/hash.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -58,6 +59,10 @@ class PlaceNeeds {
   ska::flat_hash_map<uint64_t, Known> places_;
 };
 
+// What an operator that the allocator had no block for may have met: the allocator gave its cache back; or it ran
+// again, so that what is free has to lie as it needs it, the next time before it begins.
+enum class Shortage : uint8_t { kRetry, kAgain };
+
 class OperatorNeeds {
  public:
   using Way = std::vector<Requests::Event>;
@@ -89,24 +94,14 @@ class OperatorNeeds {
     return same != alike_.end() && same->second.large;
   }
 
-  // The allocator had to give its cache back for one with such arguments, and may have to the next time.
-  void note_retry(uint32_t id, const Arguments& given) {
+  // What one with such arguments has met, and may meet the next time.
+  void note(Shortage met, uint32_t id, const Arguments& given) {
     const auto same = alike_.find(key_of(id, given));
-    if (same != alike_.end()) same->second.retried = true;
+    if (same != alike_.end()) same->second.met[static_cast<size_t>(met)] = true;
   }
-  bool retried(uint32_t id, const Arguments& given) const {
+  bool has_met(Shortage met, uint32_t id, const Arguments& given) const {
     const auto same = alike_.find(key_of(id, given));
-    return same != alike_.end() && same->second.retried;
-  }
-
-  // It ran out of memory and ran again: what is free has to lie as it needs it, the next time before it begins.
-  void note_again(uint32_t id, const Arguments& given) {
-    const auto same = alike_.find(key_of(id, given));
-    if (same != alike_.end()) same->second.again = true;
-  }
-  bool ran_again(uint32_t id, const Arguments& given) const {
-    const auto same = alike_.find(key_of(id, given));
-    return same != alike_.end() && same->second.again;
+    return same != alike_.end() && same->second.met[static_cast<size_t>(met)];
   }
 
   // What such operators have asked for and given back, in order: each way that was seen, and none where nothing was, or
@@ -157,8 +152,7 @@ class OperatorNeeds {
     std::vector<Way> ways = {};
     bool varies = false;
     bool large = false;
-    bool retried = false;
-    bool again = false;
+    std::array<bool, 2> met = {};  // by shortage
   };
   static double ratio_of(uint64_t bytes, uint64_t base) {
     return static_cast<double>(bytes) / static_cast<double>(std::max<uint64_t>(base, 1));

@@ -324,7 +324,7 @@ void Session::make_room_for_large(const std::vector<OperatorNeeds::Way>& ways, c
   const Layout layout(state_.arena, state_.tracker);
   if (ways.empty() || !std::all_of(ways.begin(), ways.end(), [&](const auto& way) { return layout.serves(way); }))
     make_room_for(expected_need(), own);
-  if (needs_.ran_again(state_.running.info->id, state_.running.given)) make_place_before(ways, own);
+  if (needs_.has_met(Shortage::kAgain, state_.running.info->id, state_.running.given)) make_place_before(ways, own);
 }
 
 void Session::take_arena(const OpenFrames& own) {

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "follow/gil.h"
 #include "profiler/storages.h"
 
 namespace bayplan::swap {
@@ -165,8 +166,10 @@ bool serves_another() { return at::in_parallel_region(); }
 
 bool wait_for_others(c10::Device device) {
   if (serves_another()) return !others_compute(device);
+  if (!others_compute(device)) return true;
+  note_wait(Awaited::kThreads);
+  const WithoutGil now;
   const auto limit = std::chrono::steady_clock::now() + kPatience;
-  if (others_compute(device)) note_wait(Awaited::kThreads);
   while (others_compute(device)) {
     if (std::chrono::steady_clock::now() > limit) return false;
     std::this_thread::yield();
@@ -180,6 +183,7 @@ GoingFirst::~GoingFirst() { going_first[device_].fetch_sub(1); }
 
 void let_others_go_first(c10::Device device) {
   if (going_first[device].load(std::memory_order_relaxed) == 0 || serves_another() || StoreMutex::held()) return;
+  const WithoutGil now;
   const auto limit = std::chrono::steady_clock::now() + kPatience;
   while (going_first[device].load(std::memory_order_relaxed) > 0 && std::chrono::steady_clock::now() < limit)
     std::this_thread::yield();

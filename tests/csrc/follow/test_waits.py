@@ -6,6 +6,7 @@ with its lock held, as CUDA's allocator does. `tests.runtime.swap` looks at the 
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -169,6 +170,7 @@ def test_the_cache_is_not_emptied_under_the_lock(device: torch.device, segments:
 # ---- threads ---------------------------------------------------------------------------------------------------------
 
 inside, may_leave = threading.Event(), threading.Event()
+ends: list[str] = []
 
 
 @torch.library.custom_op("bayplan_tests::stay_inside", mutates_args=())
@@ -176,6 +178,15 @@ def stay_inside(tensor: torch.Tensor) -> torch.Tensor:
     """An operator that does not end before it is let go."""
     inside.set()
     may_leave.wait(60)
+    return tensor.clone()
+
+
+@torch.library.custom_op("bayplan_tests::end_soon", mutates_args=())
+def end_soon(tensor: torch.Tensor) -> torch.Tensor:
+    """An operator that ends soon after `inside` is seen."""
+    inside.set()
+    time.sleep(0.2)
+    ends.append("operator")
     return tensor.clone()
 
 
@@ -197,6 +208,28 @@ def test_nobody_waits_for_a_thread_that_may_wait_for_the_store(device: torch.dev
         assert not any(map(is_swapped_out, tensors))
         may_leave.set()
         other.join()
+        assert are_whole(tensors)
+
+
+def test_who_waits_for_another_thread_does_not_keep_python_from_it(device: torch.device) -> None:
+    """`torch.tensor` makes its tensor with the GIL held, and the other thread's operator needs it to end."""
+    inside.clear()
+    ends.clear()
+    with none_forbidden(), session(10 * MIB + MIB // 2, device=device, boundaries="given"):
+        tensors = blocks(10, device, mib=1)
+        own = torch.ones(16, device=device)
+        other = threading.Thread(target=lambda: end_soon(own))
+        other.start()
+        assert inside.wait(60)
+        before = core.relief_counts()
+        core.answer_under_lock()
+        torch.tensor([1.0])
+        ends.append("waiting")
+        other.join()
+        assert gained(before)["waits"] == 1
+        assert ends == ["operator", "waiting"]
+        torch.ones(4, device=device).add_(1.0)
+        assert any(map(is_swapped_out, tensors))
         assert are_whole(tensors)
 
 

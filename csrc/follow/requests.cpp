@@ -30,6 +30,9 @@ class Requests::Listener final : public profiling::ProfilerStateBase, public Rep
     on_report(block, bytes, of);
   }
   void reportOutOfMemory(int64_t bytes, size_t /*total*/, size_t /*reserved*/, c10::Device of) override {
+    on_refused(bytes, of);
+  }
+  void on_refused(int64_t bytes, c10::Device of) override {
     if (of == device_ && std::this_thread::get_id() == thread_ && !Returning::on())
       refused = {static_cast<uint64_t>(bytes), events.size()};
   }

@@ -86,6 +86,9 @@ class Recordings final : public torch::profiler::impl::ProfilerStateBase {
     if (report_listener != nullptr) report_listener->on_report(block, bytes, device);
     for_each([&](DetailedRecorder& recorder) { recorder.on_memory(block, bytes, total, device); });
   }
+  void reportOutOfMemory(int64_t bytes, size_t /*total*/, size_t /*reserved*/, c10::Device device) override {
+    if (report_listener != nullptr) report_listener->on_refused(bytes, device);
+  }
   torch::profiler::impl::ActiveProfilerType profilerType() override {
     return torch::profiler::impl::ActiveProfilerType::NONE;
   }

@@ -55,6 +55,7 @@ class ReportListener {
  public:
   virtual ~ReportListener() = default;
   virtual void on_report(const void* block, int64_t bytes, c10::Device device) = 0;
+  virtual void on_refused(int64_t bytes, c10::Device device) = 0;
 };
 inline thread_local ReportListener* report_listener = nullptr;
 

@@ -7,31 +7,35 @@
 #include <utility>
 
 #include "follow/frames.h"
+#include "follow/relief.h"
 #include "session/arena.h"
 #include "session/session.h"
 
 namespace bayplan::swap {
 
-// In an iteration whose operators are not known yet: the first, or one that has others.
+// In an iteration whose operators are not known yet (the first, or one that has others), or beside other threads'.
 // The operator that begins now has passed the dispatcher already: only what it calls would run again.
 void Session::protect(bool on) {
   if (on && !runs_again()) protected_ = state_.now;
   run_again(on && grounds_.segments() != Segments::kNone && state_.options.guard);
 }
 
-// Each time it has to have got further than the last.
+// Each time it has to have got further than the last, unless other threads were inside operators: while they are, what
+// it lacks cannot leave, so it waits for them.
 bool Session::make_place_again(const c10::OperatorName& name) {
   OpenFrames& own = OpenFrames::of_thread(device_);
   const at::RecordFunction* frame = own.outermost();
-  more_();
-  const Lock held(store_.lock);
-  const RunningOperator& running = state_.running;
-  if (!is_active() || !budget_.has_value() || frame == nullptr || running.frame != frame) return false;
-  if (running.number <= protected_ || running.before == 0 || running.info->name != c10::toString(name)) return false;
-  if (passive_.stands_still() || in_compiled_code(device_) || !arena_may_change()) return false;
+  if (frame == nullptr) return false;
   const Requests* requests = own.requests_of(*frame);
   const OperatorNeeds::Way way = requests == nullptr ? OperatorNeeds::Way() : requests->until_refused();
-  if (way.empty() || (again_number_ == running.number && way.size() <= again_seen_)) return false;
+  more_();
+  const bool shared = others_compute(device_);
+  const StoreLock held = lock_alone(device_);
+  const RunningOperator& running = state_.running;
+  if (!is_active() || !budget_.has_value() || running.frame != frame) return false;
+  if (running.number <= protected_ || running.before == 0 || running.info->name != c10::toString(name)) return false;
+  if (passive_.stands_still() || in_compiled_code(device_) || !arena_may_change()) return false;
+  if (way.empty() || (!shared && again_number_ == running.number && way.size() <= again_seen_)) return false;
   again_number_ = running.number;
   again_seen_ = way.size();
   const bool small = SmallRequests::is_small(way.back().bytes);

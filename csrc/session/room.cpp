@@ -263,7 +263,10 @@ void Session::make_room_for_operator(const at::RecordFunction& frame, OpenFrames
   const Lock held(store_.lock);
   RunningOperator& running = state_.running;
   if (running.frame != &frame) return;
-  if (others_compute(device_)) shared_ = state_.iterations;
+  if (others_compute(device_)) {
+    shared_ = state_.iterations;
+    protect(true);
+  }
   running.given = arguments_of(own);
   running.distinct = distinct_bytes(own.pins(), own.first());
   given_bytes_.clear();
@@ -374,7 +377,7 @@ void Session::widen_arena(uint64_t bytes, const OpenFrames& own) {
 bool Session::arena_may_change() { return owns_thread() && !others_compute(device_) && !compute_.is_elsewhere(); }
 
 void Session::make_room_for(uint64_t need, const OpenFrames& own) {
-  const bool any = !transfers_.has_policy() || state_.iterations <= shared_ + 1;
+  const bool any = !transfers_.has_policy() || is_shared();
   if (!any && need < state_.arena.bytes() / kManyMoves) return;
   const bool large = any || need >= state_.arena.bytes() / kManyOperators;
   passive_.make_room(need, own.pins(), /*others_leave=*/large, own.first());

@@ -161,6 +161,8 @@ class Session final : public Follower {
   uint64_t expected_need() const;
   uint64_t told_by_place() const;
   bool arena_may_change();  // nobody else works on the device
+  // Whether others' operators ran beside this iteration's or the last one's: requests may find others inside.
+  bool is_shared() const { return state_.iterations <= shared_ + 1; }
   void make_room_for_small(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own);
   static uint64_t distinct_bytes(const Pins& all, size_t first, bool large_only = false);
   static uint64_t large_peak(const OperatorNeeds::Way& way);
@@ -228,8 +230,7 @@ class Session final : public Follower {
   uint64_t protected_ = 0;                               // operators up to this one do not run again
   uint64_t again_number_ = 0;                            // the operator that ran again last,
   size_t again_seen_ = 0;                                // and what it had asked for when it found no memory
-  uint64_t shared_ = 0;  // the last iteration in which other threads' operators ran beside its own: then requests may
-                         // find others inside, so that no room is left for them to make
+  uint64_t shared_ = 0;                     // the last iteration beside whose operators other threads' ran
   bool asked_in_operator_ = false;          // the operator that runs had a request without a block,
   uint64_t retries_before_ = 0;             // and the allocator's retries before the first one
   uint64_t retries_ = 0;                    // of the allocator, when the iteration began

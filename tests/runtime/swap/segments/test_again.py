@@ -23,17 +23,20 @@ STEPS = 2
 
 
 @pytest.mark.parametrize(
-    ("program", "fraction", "expandable"),
+    ("program", "fraction", "expandable", "recorded"),
     [
-        ("encoder-small", 0.45, True),  # attention with dropout draws its random numbers once more
-        in_soak("autoencoder", 0.45, False),
-        in_soak("autoencoder", 0.6, True),
+        ("encoder-small", 0.45, True, False),  # attention with dropout draws its random numbers once more
+        ("encoder-small", 0.45, True, True),
+        in_soak("autoencoder", 0.45, False, False),
+        in_soak("autoencoder", 0.6, True, False),
     ],
 )
 def test_budgets_that_were_refused_in_the_first_iteration_are_kept(
-    program: str, fraction: float, expandable: bool
+    program: str, fraction: float, expandable: bool, recorded: bool
 ) -> None:
-    """Six or twelve blocks of 9 to 14 MiB, of an operator that never ran, found as much free in pieces."""
+    """Six or twelve blocks of 9 to 14 MiB, of an operator that never ran, found as much free in pieces.
+
+    Also while a recorder takes the allocator's reports, as it does in iterations that sessions look at closely."""
     device = ready(program, expandable)
     trained = OTHERS_WITH_BYTES[program](device)
     losses = [trained.step().cpu() for _ in range(STEPS)]
@@ -41,9 +44,14 @@ def test_budgets_that_were_refused_in_the_first_iteration_are_kept(
     del trained
     device = ready(program, expandable)
     trained = OTHERS_WITH_BYTES[program](device)
+    recorder = core.DetailedRecorder(device, timed=False)
     with session(budget, device=device) as swapping:
+        if recorded:
+            recorder.start([])
         for loss in losses:
             assert torch.equal(trained.step().cpu(), loss)
+        if recorded:
+            recorder.stop()
     report = swapping.report()
     assert torch.equal(torch.get_rng_state(), drawn)
     assert report.counts.again > 0 and report.counts.retries <= report.counts.again

@@ -230,11 +230,11 @@ class Session final : public Follower {
   uint64_t protected_ = 0;                               // operators up to this one do not run again
   uint64_t again_number_ = 0;                            // the operator that ran again last,
   size_t again_seen_ = 0;                                // and what it had asked for when it found no memory
-  uint64_t shared_ = 0;                     // the last iteration beside whose operators other threads' ran
-  bool asked_in_operator_ = false;          // the operator that runs had a request without a block,
-  uint64_t retries_before_ = 0;             // and the allocator's retries before the first one
-  uint64_t retries_ = 0;                    // of the allocator, when the iteration began
-  std::vector<uint32_t> counted_[kPhases];  // operators of this iteration, by phase and id
+  uint64_t shared_ = 0;                                  // the last iteration beside whose operators other threads' ran
+  bool asked_in_operator_ = false;                       // the operator that runs had a request without a block,
+  uint64_t retries_before_ = 0;                          // and the allocator's retries before the first one
+  uint64_t retries_ = 0;                                 // of the allocator, when the iteration began
+  std::vector<uint32_t> counted_[kPhases];               // operators of this iteration, by phase and id
 };
 
 }  // namespace bayplan::swap

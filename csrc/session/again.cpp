@@ -67,17 +67,23 @@ bool Session::make_place_for(const std::vector<OperatorNeeds::Way>& ways, size_t
   const auto behind = pins.begin() + static_cast<std::ptrdiff_t>(first);
   const Pins known(pins.begin(), behind), arguments(behind, pins.end());
   const uint64_t given = distinct_bytes(arguments, 0, /*large_only=*/true);
-  uint64_t least = given;
-  for (const auto& way : ways) least = std::max(least, given + large_peak(way));
-  if (least > *budget_) return false;
-  grounds_.begin_anew(least > state_.arena.bytes() ? least : 0, small, *budget_, known);
-  {
-    const c10::DataPtr kept = grounds_.keep_before(given, ways);
-    for (c10::StorageImpl* storage : arguments) streams_.bring_back(*storage);
+  uint64_t least = given, largest = 0;
+  for (const auto& way : ways) {
+    least = std::max(least, given + large_peak(way));
+    for (const Requests::Event& event : way) largest = std::max(largest, block_of(event.bytes));
   }
-  if (!state_.arena.there()) return false;
-  const Layout layout(state_.arena, state_.tracker);
-  return std::all_of(ways.begin(), ways.end(), [&](const auto& way) { return layout.serves(way); });
+  for (const uint64_t wanted : {least, least + largest}) {  // the second where pieces are left in which none fits
+    if (wanted > *budget_) return false;
+    grounds_.begin_anew(wanted > state_.arena.bytes() ? wanted : 0, small, *budget_, known);
+    {
+      const c10::DataPtr kept = grounds_.keep_before(given, ways);
+      for (c10::StorageImpl* storage : arguments) streams_.bring_back(*storage);
+    }
+    if (!state_.arena.there()) return false;
+    const Layout layout(state_.arena, state_.tracker);
+    if (std::all_of(ways.begin(), ways.end(), [&](const auto& way) { return layout.serves(way); })) return true;
+  }
+  return false;
 }
 
 }  // namespace bayplan::swap

@@ -205,7 +205,7 @@ Iteration Session::end_iteration() {
   short_ = ever_short_;
   grounds_.begin_iteration();
   small_.begin_iteration();
-  protect(again_number_ > 0 || is_shared());
+  protect(ever_short_ || is_shared());
   renew_guard();
   return done;
 }

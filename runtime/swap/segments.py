@@ -24,7 +24,7 @@ SMALL_LEFT = 9 << 20
 LEAST_SMALL = SMALL_SEGMENT
 """Small requests have to do with so much, rather than that no page is left to others."""
 FEW_PAGES = 4
-"""A budget of fewer pages stays as it is: which of them the first iteration leaves free is chance."""
+"""A budget of fewer pages stays as it is unless an operator fails: which the first iteration leaves free is chance."""
 
 
 LEAST_SEEN = 4096
@@ -68,7 +68,7 @@ class SegmentLimit:
         if self.settings is not None:
             _let_operators_run_again()
             own = WeakMethod(self.adapt)  # the engine keeps what it is given
-            engine.set_more(lambda: None if (adapt := own()) is None else adapt())
+            engine.set_more(lambda: None if (adapt := own()) is None else adapt(failed=True))
         self.limit_bytes = self._without_arena_bytes = budget_bytes
         self._two_pages_bytes = 0
         if self._by_pages:
@@ -97,15 +97,15 @@ class SegmentLimit:
             return 0
         return min(self._budget_bytes, 2 * LARGE_SEGMENT + small_bytes + SMALL_LEFT - SMALL_SEGMENT)
 
-    def adapt(self) -> None:
+    def adapt(self, *, failed: bool = False) -> None:
         """What small requests need is known, as an iteration ends or an operator fails: the rest goes to others."""
         small = self._engine.small_peak_bytes
         if not self._by_pages:
             return
         if self._engine.only_small:
             limit = max(self.limit_bytes, min(self._budget_bytes, small + SMALL_LEFT))
-        elif self.pool_bytes and self._budget_bytes >= FEW_PAGES * LARGE_SEGMENT:
-            limit = self._whole_pages(small)
+        elif self.pool_bytes and (failed or self._budget_bytes >= FEW_PAGES * LARGE_SEGMENT):
+            limit = max(self._whole_pages(small), self.limit_bytes if failed else 0)
         elif not self.pool_bytes and self.limit_bytes == self._two_pages_bytes:
             limit = self._without_arena_bytes  # nobody has taken both pages at once
         else:

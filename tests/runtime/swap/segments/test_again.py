@@ -1,6 +1,6 @@
 """An operator that runs out of memory in a session runs again, once place was made; only where that changes no bit."""
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import pytest
 import torch
@@ -56,6 +56,35 @@ def test_budgets_that_were_refused_in_the_first_iteration_are_kept(
     assert torch.equal(torch.get_rng_state(), drawn)
     assert report.counts.again > 0 and report.counts.retries <= report.counts.again
     assert (report.reserved_peak_bytes or 0) <= budget
+
+
+@pytest.mark.parametrize(("fraction", "expandable"), [(0.45, False), (0.5, True), (0.6, True)])
+def test_attention_in_mixed_precision_runs_again_in_whichever_iteration(fraction: float, expandable: bool) -> None:
+    """It asks 15 times, and failed in the third step, or in the first where a budget has less than four pages."""
+
+    def losses(device: torch.device, budget: int | None) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        layers = [torch.nn.TransformerEncoderLayer(96, 4, 384, batch_first=True) for _ in range(3)]
+        model = torch.nn.Sequential(*layers).to(device)
+        optimizer, data = torch.optim.AdamW(model.parameters()), torch.randn(64, 96, 96).to(device)
+        found = []
+        with nullcontext() if budget is None else session(budget, device=device):
+            for _ in range(4):
+                with torch.autocast(device.type, dtype=torch.bfloat16):
+                    loss = model(data).square().mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                found.append(loss.detach().cpu())
+        return found
+
+    allocator = CachingAllocator(expandable_segments=expandable)
+    device = use_sim(allocator=allocator).device
+    plain = losses(device, None)
+    budget = int(fraction * memory_stats(device).peak_bytes)
+    device = use_sim(allocator=allocator).device
+    assert all(map(torch.equal, losses(device, budget), plain))
+    assert memory_stats(device).reserved_peak_bytes <= budget
 
 
 def test_hooks_are_not_told_twice_of_what_autograd_saves() -> None:

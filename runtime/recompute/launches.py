@@ -18,6 +18,8 @@ Part = tuple[int, str, int]
 """Of which call: a "node" by its index, the same where it ran "again", "before", "forward", "behind" by how many of the
 program's operators have begun, or "backward" by how many waits came before."""
 Parts = dict[Part, Measured]
+PartsOfCalls = dict[int, Parts]
+"""By call: its own parts."""
 Reading = tuple[int, int, int, int, int]
 """Of a log's `launches`: a `Measured`."""
 AHEAD: Part = (-1, "ahead", 0)
@@ -46,21 +48,22 @@ class BlockLaunches:
     ahead_ns: int
 
     @classmethod
-    def of(cls, parts: Parts, call: int, node_waits_us: Sequence[float], waits_us: float, backward: int) -> Self:
+    def of(cls, parts: PartsOfCalls, call: int, node_waits_us: Sequence[float], waits_us: float, backward: int) -> Self:
         """A call of so many parts backwards; forwards it stalled for `waits_us`, of which its nodes have theirs."""
+        own = parts.get(call, {})
         return cls(
             nodes=tuple(
-                stalled(parts.get((call, "node", index), NOTHING), wait) for index, wait in enumerate(node_waits_us)
+                stalled(own.get((call, "node", index), NOTHING), wait) for index, wait in enumerate(node_waits_us)
             ),
-            again=tuple(parts.get((call, "again", index)) for index in range(len(node_waits_us))),
-            before=parts.get((call, "before", 0), NOTHING),
-            forward=stalled(parts.get((call, "forward", 0), NOTHING), waits_us - sum(node_waits_us)),
+            again=tuple(own.get((call, "again", index)) for index in range(len(node_waits_us))),
+            before=own.get((call, "before", 0), NOTHING),
+            forward=stalled(own.get((call, "forward", 0), NOTHING), waits_us - sum(node_waits_us)),
             behind=tuple(
-                parts.get((call, "behind", count), NOTHING)
-                for count in range(1 + max((one[2] for one in parts if one[:2] == (call, "behind")), default=-1))
+                own.get((call, "behind", count), NOTHING)
+                for count in range(1 + max((one[2] for one in own if one[1] == "behind"), default=-1))
             ),
-            backward=tuple(parts.get((call, "backward", part), NOTHING) for part in range(backward)),
-            ahead_ns=parts[AHEAD].host_ns,
+            backward=tuple(own.get((call, "backward", part), NOTHING) for part in range(backward)),
+            ahead_ns=parts[AHEAD[0]][AHEAD].host_ns,
         )
 
 
@@ -99,7 +102,7 @@ def stalled(one: Measured, stall_us: float) -> Measured:
 
 def read_launches(
     events: Sequence[Event], readings: Sequence[Reading], stalls_us: Sequence[float], took_us: float
-) -> Parts | None:
+) -> PartsOfCalls | None:
     """What a measured step's log and its `launches` tell; None where that is not all, as with kernels on more streams.
 
     `stalls_us`: of the waits for collectives, in order; `took_us`: how long the last complete pass took. How far the
@@ -108,7 +111,10 @@ def read_launches(
     reader = _Reader(stalls_us).read(events, readings)
     if took_us * 1000 > UNEXPLAINED * reader.took_ns:
         return None
-    return {**reader.found, AHEAD: NOTHING._replace(host_ns=reader.ahead_ns())}
+    found: PartsOfCalls = {AHEAD[0]: {AHEAD: NOTHING._replace(host_ns=reader.ahead_ns())}}
+    for part, one in reader.found.items():
+        found.setdefault(part[0], {})[part] = one
+    return found
 
 
 @dataclass

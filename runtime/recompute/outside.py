@@ -13,6 +13,7 @@ down for each storage (`Name`) where it was read and where it was gone (`Use`).
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from runtime.recompute.course import LAST, Event, Happened
 from runtime.recompute.footprint import CallFacts
@@ -84,7 +85,16 @@ class Uses:
 
     def of_given(self, block: int) -> Use:
         """The same of all arguments of a block that no block before it was given."""
-        return self._of(block, [name for name in self.by_name if name[:2] == (block, -1)])
+        return self._of(block, self.given.get(block, ()))
+
+    @cached_property
+    def given(self) -> Mapping[int, Sequence[Name]]:
+        """By block: the names of all of its arguments that no block before it was given."""
+        found: dict[int, list[Name]] = {}
+        for name in self.by_name:
+            if name[1] == -1:
+                found.setdefault(name[0], []).append(name)
+        return found
 
     def _of(self, block: int, names: Iterable[Name]) -> Use:
         uses = [self.by_name.get(name, Use()) for name in names]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from experiments.recompute.models import Trainee
 from runtime.device import DEFAULT_HARDWARE, use_sim
 from runtime.device.native import sim
 from runtime.profile.launches import Measured
-from runtime.recompute.launches import NOTHING, joined
+from runtime.recompute.launches import AHEAD, NOTHING, BlockLaunches, Part, joined
 from runtime.recompute.together import hardest
 from solvers.check.joint.judge import base_us
 from solvers.ir.joint import JointOp, JointPlan, JointProblem
@@ -350,6 +350,23 @@ def test_waits_around_the_loss_keep_what_leaves_as_predicted(
         gc.collect()
         prepared("sim")
     assert report.predicted_pass_us == pytest.approx(report.pass_us, rel=0.01)
+
+
+class Asked(dict[Part, Measured]):
+    """A call's parts, none of which another call asks for."""
+
+    def get(self, key: Part, default: object = None) -> Any:
+        assert key[0] == 1
+        return super().get(key, default)
+
+
+def test_a_block_reads_its_own_parts_and_what_is_not_there_takes_nothing() -> None:
+    """Something ran again while the program's second operator behind the block began: that has no part."""
+    first, last = Measured(1, 2, 3, 0), Measured(4, 5, 6, 0)
+    own = Asked({(1, "behind", 0): first, (1, "behind", 2): last, (1, "node", 1): last, (1, "backward", 0): first})
+    told = BlockLaunches.of({0: Asked(), 1: own, AHEAD[0]: {AHEAD: Measured(0, 7, 0, 0)}}, 1, (0.0, 0.0), 0.0, 2)
+    assert told.behind == (first, NOTHING, last) and told.nodes == (NOTHING, last)
+    assert told.backward == (first, NOTHING) and told.ahead_ns == 7
 
 
 @pytest.mark.parametrize("solver", ["joint", "greedy-joint"])

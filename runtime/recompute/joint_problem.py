@@ -233,7 +233,7 @@ def _larger_gradient(place: Place, layers: Sequence[Layer]) -> int:
     A block's backward pass makes it at its end, but nothing moves between its begin and its end: what has to go for it
     must be gone at the begin. So its earlier parts count these bytes, too. 0 at all other places.
     """
-    if place.kind not in ("begin", "part"):
+    if place.kind not in ("begin", "held", "part"):
         return 0
     given = layers[min(place.block + 1, len(layers) - 1)].input_bytes
     return max(0, layers[place.block].input_bytes - given)

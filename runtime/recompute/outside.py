@@ -17,6 +17,7 @@ from functools import cached_property
 
 from runtime.recompute.course import LAST, Event, Happened
 from runtime.recompute.footprint import CallFacts
+from runtime.recompute.launches import MOST_WAITS
 from runtime.recompute.layer import Layer
 
 Where = tuple[int, int, int]
@@ -28,8 +29,6 @@ Where = tuple[int, int, int]
   before the first.
 - (1, -block, 0): in the backward pass, from the gradient of what the block returned to that of the block before.
 """
-MOST_WAITS = 16
-"""Behind the last block so many waits are told apart."""
 BACKWARD: Where = (1, -(2**31), 0)
 """Before all places of the backward pass, and behind all of the forward pass."""
 AFTER: Where = (2, 0, 0)

@@ -7,7 +7,6 @@ import msgspec
 from solvers.ir.errors import InvalidInput
 from solvers.ir.hardware import Hardware
 from solvers.ir.replan import CurrentPipeline, CurrentState, Hosts, ReplanProblem
-from solvers.replan.make import even_layers
 from solvers.timeline.collectives import accelerators
 
 
@@ -87,6 +86,8 @@ class Cluster:
         )
 
     def _pipelines(self, layers: int) -> tuple[CurrentPipeline, ...]:
+        from solvers.replan.make import even_layers  # brings scipy, which no --help waits for
+
         stages = even_layers(layers, self.depth)
         share, left = divmod(self.microbatches, self.data)
         return tuple(
@@ -102,6 +103,7 @@ class Cluster:
 def fullest_bytes(problem: ReplanProblem, depth: int, data: int) -> int:
     """What the fullest node held before any failure, by F8: `data` pipelines of `depth` stages."""
     from solvers.replan.estimate import stage_bytes
+    from solvers.replan.make import even_layers
 
     return max(stage_bytes(problem, even_layers(problem.layers, depth), -(-problem.microbatches // data)))
 

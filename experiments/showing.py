@@ -2,10 +2,13 @@
 
 import contextlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from hydra._internal.hydra import Hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.object_type import ObjectType
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -64,9 +67,8 @@ def help_text(hydra: Hydra, root: Root, words: list[str], usage: str, resolve: b
     """Usage, groups with their choices, the experiments with what they show, the composed settings, and flags."""
     config = composed_by(hydra, root, words)
     HydraConfig.instance().set_config(config)
-    groups = hydra.format_config_groups(
-        lambda name: not name.startswith("hydra") and name.partition("/")[0] not in (*HIDDEN, "experiment")
-    )
+    loader: Any = hydra.config_loader
+    groups = "".join(f"{group}: {', '.join(names)}\n" for group, names in sorted(_groups(loader.repository)))
     settings = OmegaConf.to_yaml(hydra.get_sanitized_cfg(config, "job"), resolve=resolve)
     experiments = _experiments(hydra, root, words)
     return (
@@ -74,6 +76,18 @@ def help_text(hydra: Hydra, root: Root, words: list[str], usage: str, resolve: b
         f"== Settings as composed now (key=value) ==\n{settings}\n"
         f"== Hydra's flags ==\n{hydra.format_args_help(parser())}\n"
     )
+
+
+def _groups(repository: Any, parent: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Groups and their choices, which Hydra lists as well, but copies all that it knows for each."""
+    for name in repository.get_group_options(parent, ObjectType.GROUP):
+        group = f"{parent}/{name}" if parent else name
+        if group.startswith("hydra") or group in (*HIDDEN, "experiment"):
+            continue
+        choices = repository.get_group_options(group, ObjectType.CONFIG)
+        if choices:
+            yield group, sorted(choices)
+        yield from _groups(repository, group)
 
 
 def _experiments(hydra: Hydra, root: Root, words: list[str]) -> str:

@@ -19,7 +19,6 @@ from experiments.run_directory import RunDirectory, open_run
 from experiments.showing import show
 from experiments.tables import Table, policy_tables, to_markdown, to_terminal
 from experiments.training.compare import exit_code, print_rows, require_parts
-from experiments.training.experiment import run_experiment
 from solvers.ir import InvalidInput, Row
 
 USAGE = """bayplan train [experiment=NAME] [key=value …]
@@ -65,6 +64,8 @@ def _placed(config: DictConfig, words: Sequence[str]) -> list[str]:
 
 def _train(words: Sequence[str]) -> int:
     """The experiment's model, without a budget and under each plan."""
+    from experiments.training.experiment import run_experiment  # brings PyTorch, which no --help waits for
+
     composed = read_settings(words)
     if not composed.settings.solver:
         raise InvalidInput("no solver is chosen, but training needs a plan: choose one, as in solver=milp-swap")

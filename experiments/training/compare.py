@@ -11,15 +11,9 @@ from experiments.config import JOINT, Baseline, FactoryConf, Settings
 from experiments.figures import figures_of
 from experiments.grid import Cell, Grid
 from experiments.hardware import read_hardware
-from experiments.jointly import STEPS
-from experiments.planning import make_solvers
 from experiments.run_directory import RunDirectory
 from experiments.study import Ran, Study
-from experiments.sweep_rows import monotony, sweep_lines
 from experiments.tables import Table, axis_name, policy_tables, say, sweep_tables, to_terminal
-from experiments.training.cells import hardness, rows_in_own_process
-from experiments.training.experiment import run_experiment
-from experiments.worlds import require_world
 from solvers.ir import InvalidInput, Row
 from solvers.planner import solver_entry
 
@@ -38,6 +32,10 @@ changed a bit of the losses, parameters or gradients.
 
 def require_parts(settings: Settings) -> None:
     """Refuse solvers, engines, hardware, devices and baselines that are not there, before anything is trained."""
+    from experiments.jointly import STEPS  # these bring PyTorch, which no --help waits for
+    from experiments.planning import make_solvers
+    from experiments.worlds import require_world
+
     make_solvers(settings)
     if Baseline.recompute in settings.baselines and isinstance(settings.model, FactoryConf):
         raise InvalidInput(
@@ -105,6 +103,8 @@ class TrainingStudy:
 
     def run(self, composed: Composed, directory: RunDirectory) -> Ran:
         """Train under every policy."""
+        from experiments.training.experiment import run_experiment
+
         rows = run_experiment(composed, directory)
         return Ran(rows, policy_tables(rows), lines_of(rows))
 
@@ -114,10 +114,14 @@ class TrainingStudy:
 
     def in_order(self, cells: Sequence[Cell[Composed]]) -> Sequence[Cell[Composed]]:
         """Hard cells first: their plans are starts for the others."""
+        from experiments.training.cells import hardness
+
         return sorted(cells, key=hardness)
 
     def run_cell(self, cell: Cell[Composed]) -> list[Row]:
         """Each cell in a process of its own."""
+        from experiments.training.cells import rows_in_own_process
+
         return rows_in_own_process(cell)
 
     def objective(self, rows: Sequence[Row]) -> float:
@@ -127,10 +131,14 @@ class TrainingStudy:
 
     def sweep_tables(self, rows: Sequence[Row], axes: Sequence[str]) -> list[Table]:
         """Step times of all cells, and whether they rise as memory and links shrink."""
+        from experiments.sweep_rows import monotony
+
         return sweep_tables(rows, axes, monotony(rows))
 
     def draw_sweep(self, grid: Grid[Composed], rows: Sequence[Row]) -> None:
         """Step times over the first axis, where there are two."""
+        from experiments.sweep_rows import sweep_lines
+
         lines = sweep_lines(rows, grid.axes) if len(grid.axes) == 2 else []
         if lines:
             from experiments.plots import png_bytes, svg_text, sweep_figure  # half a second, for those only who draw

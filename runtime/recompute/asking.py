@@ -204,6 +204,8 @@ class PlannedPass:
             tape = self._of(call, deed.block)
             if tape is not None:
                 self._tapes[tape].do(deed)
+        if work is not None:
+            self._behind, self._begun = [(count, call, moves) for count, moves in work.within], 0
 
     def _carry_out(self, call: int, move: Move) -> None:
         tape = self._of(call, move.block)

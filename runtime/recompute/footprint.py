@@ -7,8 +7,9 @@ policy's hold (`course.py`). What runs again when autograd asks, or in a window,
 One file: a walk, what it reads of the measured step, and the peaks that it finds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,8 @@ from runtime.recompute.policy import BlockPolicy
 Own = tuple[int, Happened, int]
 """An event of one call: where in the log, what, and its index."""
 IntArray = npt.NDArray[np.int64]
+After = Callable[[IntArray], IntArray]
+"""Bytes after these events of the log, by place; 0 before the first, at -1."""
 
 
 def mark_of(call: int, backward: bool) -> int:
@@ -96,9 +99,9 @@ class Footprint:
         self._before = np.array([event[3] for event in events], dtype=np.int64)
         self._now = np.array([event[4] for event in events], dtype=np.int64)
         self._inside = _inside(events)
-        self._died = np.array([event[1] == Happened.DIED for event in events], dtype=np.bool_)
-        self._following = _following(self._died)
-        self._grew = (self._before > np.concatenate([self._before[:1], self._now[:-1]])) & ~self._died
+        died = np.array([event[1] == Happened.DIED for event in events], dtype=np.bool_)
+        self._following = _following(died)
+        self._grew = (self._before > np.concatenate([self._before[:1], self._now[:-1]])) & ~died
         self.waits: list[dict[tuple[Happened, int], int]] = [{} for _ in calls]
         self._own = _own_events(events, calls, self.waits)
         self._where = [np.array([at for at, _, _ in own], dtype=np.int64) for own in self._own]
@@ -122,32 +125,63 @@ class Footprint:
         levels, traces = self._levels(policies)
         return Walked(int(levels.max(initial=0)), tuple(trace.ran for trace in traces))
 
-    def peaks_under(self, policies: Sequence[BlockPolicy]) -> Peaks:
-        """What the step takes under these policies, by interval."""
-        peaks = Peaks()
-        for interval, level in zip(self._intervals, self._levels(policies)[0], strict=True):
-            peaks.note(interval, int(level))
-        return peaks
+    def peaks_alone(self, policies: Sequence[BlockPolicy], alone: Sequence[BlockPolicy]) -> dict[int, int]:
+        """By block, what its backward pass takes where it has its policy of `alone`, and all others have `policies`.
+
+        Each call is walked through twice, however many blocks there are.
+        """
+        beyond, traces = self._beyond(self._policies(policies))
+        others, most = self._held(self._policies(alone))[1], self._most_again(traces)
+        calls: dict[int, list[int]] = {}
+        for index, call in enumerate(self.calls):
+            calls.setdefault(call.block, []).append(index)
+        ends: dict[int, list[int]] = {}
+        for end, interval in enumerate(self._intervals):
+            if isinstance(interval, int):
+                ends.setdefault(interval, []).append(end)
+        found = {}
+        for block, at in ends.items():
+            own, instead = calls.get(block, []), most.copy()
+            more = [(self._where[one], others[one].held - traces[one].held) for one in own]
+            for one in own:
+                instead[self._where[one]] = others[one].most
+            levels = self._levels_at(np.array(at), partial(_with_more, beyond, more), instead)
+            found[block] = max(0, int(levels.max()))
+        return found
+
+    def _policies(self, policies: Sequence[BlockPolicy]) -> list[BlockPolicy]:
+        """By call."""
+        return [call.policy if call.block < 0 else policies[call.block] for call in self.calls]
 
     def _levels(self, policies: Sequence[BlockPolicy]) -> tuple[IntArray, list[_Trace]]:
         """The most in use between each event and the one before, and what each call did."""
-        held, traces = self._held([call.policy if call.block < 0 else policies[call.block] for call in self.calls])
-        beyond = np.concatenate([[0], (held - self._base)[:-1]])  # until an event, what the events before left
-        levels = np.where(self._inside, 0, self._before + beyond + self._found_dead(held))
-        began = self._now - np.concatenate([[0], (self._base - held)[:-1]])  # with these tapes only
+        beyond, traces = self._beyond(self._policies(policies))
+        return self._levels_at(np.arange(len(self._now)), beyond, self._most_again(traces)), traces
+
+    def _beyond(self, policies: Sequence[BlockPolicy]) -> tuple[After, list[_Trace]]:
+        """What all tapes hold beyond what the measured step's do, and what each call did; policies by call."""
+        held, traces = self._held(policies)
+        return np.append(held - self._base, 0).__getitem__, traces
+
+    def _most_again(self, traces: Sequence[_Trace]) -> IntArray:
+        """The most during each event that makes a call run something again, beyond what is before."""
+        most = np.zeros(len(self._now), dtype=np.int64)
         for where, trace in zip(self._where, traces, strict=True):
-            if len(where):
-                replaying = trace.most > 0
-                np.maximum.at(levels, where[replaying], (began[where] + trace.most)[replaying])
-        return levels, traces
+            most[where] = trace.most
+        return most
 
-    def _found_dead(self, held: IntArray) -> IntArray:
-        """What tapes hold in the interval before each event of storages that died in it, perhaps before its peak.
+    def _levels_at(self, at: IntArray, beyond: After, most: IntArray) -> IntArray:
+        """The most in use between these events and the ones before them.
 
-        Where the interval began at its peak it is nothing: they were there.
+        `beyond`: what tapes hold after events beyond what the measured step's do; `most` by event, as `_most_again`.
+        A storage that died in the interval before an event, perhaps before its peak, was there where tapes hold it;
+        where the interval began at its peak all were there.
         """
-        changes = np.where(self._died, np.diff(held - self._base, prepend=0), 0).cumsum()
-        found: IntArray = np.where(self._grew, np.maximum(0, changes[self._following] - changes), 0)
+        left = beyond(at - 1)
+        dead = np.where(self._grew[at], np.maximum(0, beyond(self._following[at]) - beyond(at)), 0)
+        levels = np.where(self._inside[at], 0, self._before[at] + left + dead)
+        again = np.where(most[at] > 0, self._now[at] + left + most[at], levels)
+        found: IntArray = np.maximum(levels, again)
         return found
 
     def _held(self, policies: Sequence[BlockPolicy]) -> tuple[IntArray, list[_Trace]]:
@@ -213,6 +247,14 @@ class Footprint:
         while self._inside[at]:
             at -= 1
         return at
+
+
+def _with_more(beyond: After, more: Sequence[tuple[IntArray, IntArray]], at: IntArray) -> IntArray:
+    """And so much more, each after the events at which it changes."""
+    found = beyond(at)
+    for where, held in more:
+        found = found + np.append(held, 0)[np.searchsorted(where, at, side="right") - 1]
+    return found
 
 
 def _is_use(event: Event) -> bool:

@@ -32,13 +32,14 @@ STATES = "states"
 class Place:
     """What an operator of the graph is: a unit of a block, or where its backward pass stands.
 
-    `begin` is the first part of a block's backward pass, `wait` its collective of that index, `part` what follows it,
-    and `end` the last operator, which hands the gradient on (index −1: it follows none). `given` is what the first
-    block is given, `output` a block's output, `loss` what stands between the passes; `other`: memory beside; `behind`
-    the last block, until the program has begun `index` operators and what these had to wait for.
+    `begin` is the first part of a block's backward pass, `held` what follows the `index`-th time that the host waits in
+    it (from 1), `wait` its collective of that index, `part` what follows that, and `end` the last operator, which hands
+    the gradient on (index −1: it follows none). `given` is what the first block is given, `output` a block's output,
+    `loss` what stands between the passes; `other`: memory beside; `behind` the last block, until the program has begun
+    `index` operators and what these had to wait for.
     """
 
-    kind: Literal["unit", "begin", "wait", "part", "end", "given", "output", "behind", "loss", "other"]
+    kind: Literal["unit", "begin", "held", "wait", "part", "end", "given", "output", "behind", "loss", "other"]
     block: int = -1
     index: int = 0
 
@@ -218,10 +219,12 @@ class _Writer:
             beside, layer=number,
         )  # fmt: skip
         self.add(begin, self.room.backward[number], "other")
+        for index in range(len(layer.launches.held) if layer.launches is not None else 0):
+            name, place = f"held {index + 1}", Place("held", number, index + 1)
+            self.add(_Draft(name, "backward", 0.0, place, [beside, *holds], f"{number}.{name}", layer=number), 0)
         for index, wait in enumerate(waits):
-            sent, name = f"{number}.sum {index}", f"backward, collective {index + 1}"
-            place = Place("wait", number, index)
-            self.add(_Draft(name, "backward", wait, place, [beside], sent, communicates=True, layer=number), 0)
+            name, sent, place = f"collective {index + 1}", f"{number}.sum {index}", Place("wait", number, index)
+            self.add(_Draft(f"backward, {name}", "backward", wait, place, [beside], sent, True, layer=number), 0)
             holds.append(sent)
             if index + 1 < len(waits):
                 done, name = f"{number}.part {index + 1}", f"backward, part {index + 2}"

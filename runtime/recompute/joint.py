@@ -37,7 +37,7 @@ Moment = tuple[int, int, int]
 """(0, block, node): before the node of a forward pass begins, −1 before the block's call, and one more than the last
 behind it; (0, blocks, n): once the program has begun n operators behind all of them; (1, −block, 0): before a backward
 pass;
-(1, −block, 1 + n): in its n-th wait for a collective.
+(1, −block, 1 + n): in its n-th wait for a collective, or behind the n-th that keeps the host.
 
 Before the next node, not behind the one before it: in between the program lets go of that one's temporaries.
 """
@@ -96,6 +96,8 @@ class _Reading:
         """Now, but not before what was asked of the same output before."""
         assert op is not None
         moment = max(self._now, self._earliest.get(op, self._now))
+        if does in ("replay", "drop") and moment[0] and moment[2] and waits_within(self.layers[-moment[1]]):
+            moment = (1, moment[1] + 1, 0)  # nothing runs again there
         if does != "replay":
             self._earliest[op] = moment
         self.asked.setdefault(moment, []).append((does, op))
@@ -115,9 +117,10 @@ class _Reading:
             if self.step.places[op + 1].kind in ("other", "behind"):
                 return (0, place.block, len(self.layers[place.block].names))
             return (0, place.block + 1, -1)
-        if place.kind in ("begin", "wait", "part", "end"):
-            wait = {"begin": 0, "wait": place.index, "part": place.index + 1}.get(place.kind)
-            waits = len(self.layers[place.block].backward_waits_us)
+        if place.kind in ("begin", "held", "wait", "part", "end"):
+            wait = {"begin": 0, "held": place.index, "wait": place.index, "part": place.index + 1}.get(place.kind)
+            layer = self.layers[place.block]
+            waits = len(layer.backward_waits_us) or len(waits_within(layer))
             return (1, 1 - place.block, 0) if wait is None or wait >= waits else (1, -place.block, 1 + wait)
         if place.kind == "loss":
             return (1, 1 - len(self.layers), 0)
@@ -151,18 +154,29 @@ def joint_policies_of(step: Step, layers: Sequence[Layer], schedule: Schedule) -
     for (phase, block, node), asked in sorted(read.asked.items()):
         deeds = _deeds(read, asked)
         if phase == 0 and block == len(layers):
-            behind.append((node, tuple(deed for deed in deeds if isinstance(deed, Move))))
+            behind.append((node, _moves(deeds)))
         elif phase == 0:
-            forward[block][node] = tuple(deed for deed in deeds if isinstance(deed, Move))
+            forward[block][node] = _moves(deeds)
         elif block <= 0:  # behind the first block's backward pass there is nothing to be done
             backward[-block][node] = deeds
     found = []
     for block, layer in enumerate(layers):
         before = backward[block].pop(0, ())
         in_waits = {number - 1: deeds for number, deeds in backward[block].items()}
-        work = Work(before, in_waits, forward[block], tuple(behind) if block + 1 == len(layers) else ())
+        within = [(count, _moves(in_waits.pop(number, ()))) for number, count in enumerate(waits_within(layer))]
+        last = tuple(behind) if block + 1 == len(layers) else ()
+        work = Work(before, in_waits, forward[block], last, tuple(one for one in within if one[1]))
         found.append(BlockPolicy(stored_by(step, layer, block, read.early), {}, {}, work))
     return found
+
+
+def waits_within(layer: Layer) -> Sequence[int]:
+    """After how many operators of its backward pass the host waits."""
+    return () if layer.launches is None else layer.launches.held
+
+
+def _moves(deeds: Sequence[Deed | Move]) -> tuple[Move, ...]:
+    return tuple(deed for deed in deeds if isinstance(deed, Move))
 
 
 def _deeds(read: _Reading, asked: Sequence[Asked]) -> tuple[Deed | Move, ...]:

@@ -99,6 +99,9 @@ def _measured(step: Step, op: int, layers: Sequence[Layer], told: Sequence[Block
         return joined(told[-1].behind[began : place.index + 1 if place.kind == "behind" else None])
     if place.kind == "wait":
         return stalled(NOTHING, layer.backward_waits_us[place.index])
+    if place.kind in ("begin", "held") and own.held:
+        ends = [0, *(count + 1 for count in own.held), len(own.within)]
+        return joined(own.within[ends[place.index] : ends[place.index + 1]])
     if place.kind in ("begin", "part"):
         return own.backward[0 if place.kind == "begin" else place.index + 1]
     return own.backward[-1] if place.kind == "end" and place.index >= 0 else NOTHING

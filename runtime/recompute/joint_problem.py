@@ -6,8 +6,10 @@ is in use until it lets go.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from math import ceil
 
+import numpy as np
 from msgspec.structs import replace
 
 from runtime.recompute.footprint import Footprint, Peaks
@@ -231,7 +233,7 @@ def _larger_gradient(place: Place, layers: Sequence[Layer]) -> int:
     A block's backward pass makes it at its end, but nothing moves between its begin and its end: what has to go for it
     must be gone at the begin. So its earlier parts count these bytes, too. 0 at all other places.
     """
-    if place.kind not in ("begin", "part"):
+    if place.kind not in ("begin", "held", "part"):
         return 0
     given = layers[min(place.block + 1, len(layers) - 1)].input_bytes
     return max(0, layers[place.block].input_bytes - given)
@@ -243,18 +245,23 @@ def _beyond(step: Step, layers: Sequence[Layer], problem: JointProblem) -> dict[
     What was gone by then in that step may be there in one that stores it, and counts twice.
     """
     first, until = begin_of(step), _until(step, layers, problem)
-    held = [problem.static_bytes - step.beyond_bytes] * first
+    changes = [problem.static_bytes - step.beyond_bytes, *[0] * first]
     for one, last in enumerate(until):
-        for t in range(one, min(last + 1, first)):
-            held[t] += problem.ops[one].output_bytes
+        changes[one] += problem.ops[one].output_bytes
+        changes[min(last + 1, first)] -= problem.ops[one].output_bytes
+    held, absent = list(accumulate(changes)), np.zeros(first, dtype=np.int64)
     found, gone = dict[int, int](), set[Name]()
     at, shares = Places(step, layers), _shares(step, layers, problem)
     for told in step.uses.forward:
-        gone = set() if told.first else gone
-        gone.update(name for name in told.gone if name in shares)
+        if told.first:
+            gone.clear()
+            absent[:] = 0
+        for name in {name for name in told.gone if name in shares} - gone:
+            op, size = shares[name]
+            absent[op : until[op] + 1] += size
+            gone.add(name)
         t = at.forward(told.where)
-        absent = sum(size for one, size in (shares[name] for name in gone) if one <= t <= until[one])
-        more = told.bytes - held[t] + absent
+        more = told.bytes - held[t] + int(absent[t])
         found[t] = max(found.get(t, more), more)
     return found
 
@@ -268,7 +275,7 @@ def _shares(step: Step, layers: Sequence[Layer], problem: JointProblem) -> dict[
             parts = zip(unit.values, unit.sizes, strict=True)
             found |= {(place.block, node, one): (op, size) for (node, one), size in parts}
         elif (block := given_to(place, len(layers))) is not None:
-            names = [name for name in step.uses.by_name if name[:2] == (block, -1) and step.uses.stays(name)]
+            names = [name for name in step.uses.given.get(block, ()) if step.uses.stays(name)]
             found |= {name: (op, problem.ops[op].output_bytes if name == names[0] else 0) for name in names}
     return found
 
@@ -279,11 +286,7 @@ def peaks_all_there(footprint: Footprint, layers: Sequence[Layer]) -> Peaks:
     So a plan has it; a step that stores nothing runs some of it again when some else is gone.
     """
     nothing = [BlockPolicy(_lasting_alone(layer), {}, {}) for layer in layers]
-    everything = store_everything(len(layers))
-    backward = dict(footprint.peaks.backward)
-    for block in backward:
-        policies = [everything[block] if one == block else policy for one, policy in enumerate(nothing)]
-        backward[block] = footprint.peaks_under(policies).backward[block]
+    backward = footprint.peaks_alone(nothing, store_everything(len(layers)))
     return Peaks(footprint.peaks.forward, footprint.peaks.loss, backward)
 
 

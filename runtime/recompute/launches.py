@@ -16,12 +16,16 @@ from runtime.recompute.course import LAST, Event, Happened
 
 Part = tuple[int, str, int]
 """Of which call: a "node" by its index, the same where it ran "again", "before", "forward", "behind" by how many of the
-program's operators have begun, or "backward" by how many waits came before."""
+program's operators have begun, "backward" by how many collectives came before, or "within" that by operators again."""
 Parts = dict[Part, Measured]
+PartsOfCalls = dict[int, Parts]
+"""By call: its own parts."""
 Reading = tuple[int, int, int, int, int]
 """Of a log's `launches`: a `Measured`."""
 AHEAD: Part = (-1, "ahead", 0)
 NOTHING = Measured(0, 0, 0, 0)
+MOST_WAITS = 16
+"""Behind the last block, and in a block's backward pass, so many of the host's waits are told apart."""
 UNEXPLAINED = 1.02
 """Where a pass took longer than so many times what the device told, other streams had a part in it."""
 
@@ -34,6 +38,7 @@ class BlockLaunches:
     behind stands in the order of the program's operators: before the first, from where it begins to the second, …
     `again`: its nodes as they ran again, if they did;
     `backward`: its backward pass without the stalls at its collectives, in a part more than it has of these;
+    `within`: the same of a step without collectives, in the order of its operators, as what is behind;
     `ahead_ns`: how far the host is ahead of the device where a step begins.
     """
 
@@ -43,25 +48,36 @@ class BlockLaunches:
     forward: Measured
     behind: tuple[Measured, ...]
     backward: tuple[Measured, ...]
+    within: tuple[Measured, ...]
     ahead_ns: int
 
+    @property
+    def held(self) -> list[int]:
+        """After how many operators of its backward pass the host waits; the first of these waits."""
+        return [count for count, one in enumerate(self.within) if one.host_waits][:MOST_WAITS]
+
     @classmethod
-    def of(cls, parts: Parts, call: int, node_waits_us: Sequence[float], waits_us: float, backward: int) -> Self:
+    def of(cls, parts: PartsOfCalls, call: int, node_waits_us: Sequence[float], waits_us: float, backward: int) -> Self:
         """A call of so many parts backwards; forwards it stalled for `waits_us`, of which its nodes have theirs."""
+        own = parts.get(call, {})
         return cls(
             nodes=tuple(
-                stalled(parts.get((call, "node", index), NOTHING), wait) for index, wait in enumerate(node_waits_us)
+                stalled(own.get((call, "node", index), NOTHING), wait) for index, wait in enumerate(node_waits_us)
             ),
-            again=tuple(parts.get((call, "again", index)) for index in range(len(node_waits_us))),
-            before=parts.get((call, "before", 0), NOTHING),
-            forward=stalled(parts.get((call, "forward", 0), NOTHING), waits_us - sum(node_waits_us)),
-            behind=tuple(
-                parts.get((call, "behind", count), NOTHING)
-                for count in range(1 + max((one[2] for one in parts if one[:2] == (call, "behind")), default=-1))
-            ),
-            backward=tuple(parts.get((call, "backward", part), NOTHING) for part in range(backward)),
-            ahead_ns=parts[AHEAD].host_ns,
+            again=tuple(own.get((call, "again", index)) for index in range(len(node_waits_us))),
+            before=own.get((call, "before", 0), NOTHING),
+            forward=stalled(own.get((call, "forward", 0), NOTHING), waits_us - sum(node_waits_us)),
+            behind=_counted(own, call, "behind"),
+            backward=tuple(own.get((call, "backward", part), NOTHING) for part in range(backward)),
+            within=_counted(own, call, "within"),
+            ahead_ns=parts[AHEAD[0]][AHEAD].host_ns,
         )
+
+
+def _counted(own: Parts, call: int, what: str) -> tuple[Measured, ...]:
+    """Parts that are told by how many operators have begun."""
+    most = max((one[2] for one in own if one[1] == what), default=-1)
+    return tuple(own.get((call, what, count), NOTHING) for count in range(1 + most))
 
 
 def joined(parts: Iterable[Measured]) -> Measured:
@@ -99,7 +115,7 @@ def stalled(one: Measured, stall_us: float) -> Measured:
 
 def read_launches(
     events: Sequence[Event], readings: Sequence[Reading], stalls_us: Sequence[float], took_us: float
-) -> Parts | None:
+) -> PartsOfCalls | None:
     """What a measured step's log and its `launches` tell; None where that is not all, as with kernels on more streams.
 
     `stalls_us`: of the waits for collectives, in order; `took_us`: how long the last complete pass took. How far the
@@ -108,7 +124,10 @@ def read_launches(
     reader = _Reader(stalls_us).read(events, readings)
     if took_us * 1000 > UNEXPLAINED * reader.took_ns:
         return None
-    return {**reader.found, AHEAD: NOTHING._replace(host_ns=reader.ahead_ns())}
+    found: PartsOfCalls = {AHEAD[0]: {AHEAD: NOTHING._replace(host_ns=reader.ahead_ns())}}
+    for part, one in reader.found.items():
+        found.setdefault(part[0], {})[part] = one
+    return found
 
 
 @dataclass
@@ -156,6 +175,7 @@ class _Reader:
     took_ns: int = 0
     step: Measured = NOTHING
     waited: bool = False
+    begun: int = 0
 
     def read(self, events: Sequence[Event], readings: Sequence[Reading]) -> Self:
         """All of it."""
@@ -186,6 +206,8 @@ class _Reader:
             self.in_node = _then(self.in_node, one)
         elif self.now is not None:
             self._put(self.now if self.now[1] != "forward" else self._between(self.now[0], one), one)
+            if self.now[1] == "backward" and not self.stalls_us:  # other ranks would have to have as many
+                self._put((self.now[0], "within", self.begun), one)
 
     def _between(self, tape: int, one: Measured) -> Part:
         """Where what lies between two nodes of a block's forward pass belongs."""
@@ -210,9 +232,12 @@ class _Reader:
             self._leave_node(self._between(tape, self.in_node))
             self.now = (tape, "behind", 0) if what == Happened.END else (tape, "node", index)
         elif what == Happened.MARK:
+            self.begun = 0
             self._mark(index)
         elif what == Happened.ELSE and index == 0 and self.now is not None and self.now[1] == "behind":
             self.now = self.now[0], "behind", self.now[2] + 1
+        elif what == Happened.ELSE and index == 0 and not self.again:
+            self.begun += 1
         elif what == Happened.WAIT:
             self._wait(self.stalls_us[index])
 

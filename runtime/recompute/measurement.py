@@ -8,7 +8,7 @@ from runtime.device.trace import RequestTrace
 from runtime.recompute.calls import Call, most_made
 from runtime.recompute.course import TapeShape
 from runtime.recompute.footprint import CallFacts, Footprint
-from runtime.recompute.launches import BlockLaunches, Parts, Reading, read_launches
+from runtime.recompute.launches import BlockLaunches, PartsOfCalls, Reading, read_launches
 from runtime.recompute.layer import Layer, node_waits, units_of
 from runtime.recompute.outside import Uses, uses_of
 from runtime.recompute.parts import parts_us, ran_in_parts
@@ -49,7 +49,7 @@ class Measurement:
             for call, behind in zip(calls, ends, strict=True)
         ]
 
-    def _launches(self, first: Call, told: Sequence[Reading] | None) -> Parts | None:
+    def _launches(self, first: Call, told: Sequence[Reading] | None) -> PartsOfCalls | None:
         """What the device told of the pass that began with that call; None where it does not tell."""
         if told is None or self.memory is None:
             return None
@@ -57,7 +57,7 @@ class Measurement:
         stalls_us = self._waits(0, len(self.windows.waits))
         return read_launches(self.memory.events, told, stalls_us, took_us)
 
-    def _layer(self, call: Call, behind: int, ran: Sequence[Sequence[int]], launches: Parts | None) -> Layer:
+    def _layer(self, call: Call, behind: int, ran: Sequence[Sequence[int]], launches: PartsOfCalls | None) -> Layer:
         """`behind`: the mark at which what comes behind the block's forward pass has ended; `ran` as in `parts_us`."""
         assert call.tape is not None and call.backward_waits is not None
         began, ended = call.backward_waits

@@ -13,9 +13,11 @@ down for each storage (`Name`) where it was read and where it was gone (`Use`).
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from runtime.recompute.course import LAST, Event, Happened
 from runtime.recompute.footprint import CallFacts
+from runtime.recompute.launches import MOST_WAITS
 from runtime.recompute.layer import Layer
 
 Where = tuple[int, int, int]
@@ -27,8 +29,6 @@ Where = tuple[int, int, int]
   before the first.
 - (1, -block, 0): in the backward pass, from the gradient of what the block returned to that of the block before.
 """
-MOST_WAITS = 16
-"""Behind the last block so many waits are told apart."""
 BACKWARD: Where = (1, -(2**31), 0)
 """Before all places of the backward pass, and behind all of the forward pass."""
 AFTER: Where = (2, 0, 0)
@@ -84,7 +84,16 @@ class Uses:
 
     def of_given(self, block: int) -> Use:
         """The same of all arguments of a block that no block before it was given."""
-        return self._of(block, [name for name in self.by_name if name[:2] == (block, -1)])
+        return self._of(block, self.given.get(block, ()))
+
+    @cached_property
+    def given(self) -> Mapping[int, Sequence[Name]]:
+        """By block: the names of all of its arguments that no block before it was given."""
+        found: dict[int, list[Name]] = {}
+        for name in self.by_name:
+            if name[1] == -1:
+                found.setdefault(name[0], []).append(name)
+        return found
 
     def _of(self, block: int, names: Iterable[Name]) -> Use:
         uses = [self.by_name.get(name, Use()) for name in names]

@@ -390,6 +390,8 @@ class Walk(AbstractContextManager["Walk"]):
             torch.autograd.Variable._execution_engine.queue_callback(partial(self._end_pass, self._began))
         if call.policy.work is not None:
             self.windows.plan([], carry_out(call.policy.work, regions_of(call), self._mover))
+            if call.policy.work.within:
+                self._pause(call, 0, call.policy.work.within)
         else:
             self.windows.plan([] if before is None else _work(before, before.policy.in_backward))
 
@@ -430,6 +432,7 @@ class Walk(AbstractContextManager["Walk"]):
     def _end_pass(self, clock: PassClock) -> None:
         """The backward pass is over; waits behind it are none of the plan's."""
         self.windows.plan([])
+        self.windows.end_pauses()
         self.timed_pass = PassClock(clock.windows, clock.began, clock.windows.mark())
 
     def _measure_backward(self, call: Call) -> None:

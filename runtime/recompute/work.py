@@ -24,18 +24,22 @@ class Work:
 
     `forward`: what moves in the block's forward pass, by the node before which it does (-1: before the block is called;
     one more than the last: when it has returned).
-    `behind`: what moves behind the last block, in order, each once the program has begun so many operators.
+    `behind`: what moves behind the last block, in order, each once the program has begun so many operators; `within`:
+    the same within the block's backward pass.
     """
 
     before: tuple[Deed | Move, ...] = ()
     in_waits: Mapping[int, tuple[Deed | Move, ...]] = field(default_factory=dict)
     forward: Mapping[int, tuple[Move, ...]] = field(default_factory=dict)
     behind: tuple[tuple[int, tuple[Move, ...]], ...] = ()
+    within: tuple[tuple[int, tuple[Move, ...]], ...] = ()
 
     @property
     def moves(self) -> bool:
         """Whether anything leaves or returns."""
-        return bool(self.forward) or bool(self.behind) or any(isinstance(one, Move) for one in self._backward())
+        return bool(self.forward or self.behind or self.within) or any(
+            isinstance(one, Move) for one in self._backward()
+        )
 
     @property
     def replays(self) -> int:

@@ -111,6 +111,11 @@ def test_help_imports_nothing_heavy() -> None:
     assert not heavy & _imported_by("main(['--help'])")
 
 
+@pytest.mark.parametrize("name", ["compare", "train", "make", "profile", "fit", "table"])
+def test_help_of_a_command_waits_for_no_large_library(name: str) -> None:
+    assert not {"torch", "scipy", "matplotlib", "ortools", "highspy"} & _imported_by(f"main([{name!r}, '--help'])")
+
+
 def test_solvers_and_solve_never_import_torch_or_hydra(tmp_path: Path) -> None:
     forbidden = {"torch", "hydra", "omegaconf", "matplotlib"}
     assert not forbidden & _imported_by("main(['solvers'])")

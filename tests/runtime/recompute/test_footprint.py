@@ -10,6 +10,7 @@ import torch
 
 from experiments.recompute.models import MODELS, SMALL_NETWORKS, Trainee
 from runtime.device import memory_stats
+from runtime.recompute.course import Course
 from runtime.recompute.footprint import Footprint
 from runtime.recompute.policy import BlockPolicy, store_everything, store_nothing
 from runtime.recompute.tape import StorePolicy
@@ -52,6 +53,21 @@ def test_what_runs_ahead_in_a_window_is_there_until_it_is_used() -> None:
     walked = measured(2).walk([policy(2, 0, 0, backward=(1,)), policy(0, 1, 1)])
     assert walked.peak_bytes == BEFORE + 100 + 50 + 400 + 400
     assert walked.ran[0].ahead[0][2] == [1] and walked.ran[0].on_demand == [2]
+
+
+def test_each_block_alone_is_walked_through_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only it stores widen's and act's results; then only it does not, and has norm's beside widen's for a moment."""
+    footprint, walks = measured(20), []
+
+    def counted(*arguments: object) -> Course:
+        walks.append(arguments)
+        return Course(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("runtime.recompute.footprint.Course", counted)
+    stored, again = [policy(0, 1, 1) for _ in range(20)], [policy(0, 0, 0) for _ in range(20)]
+    assert footprint.peaks_alone(again, stored) == dict.fromkeys(range(20), BEFORE + 450)
+    assert footprint.peaks_alone(stored, again) == {block: BEFORE + block * 450 + 500 for block in range(20)}
+    assert len(walks) == 4 * 20
 
 
 def build(name: str, device: torch.device) -> Trainee:

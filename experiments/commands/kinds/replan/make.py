@@ -18,7 +18,6 @@ from solvers.ir.fields import LARGEST
 from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
 from solvers.ir.replan import Hosts, ReplanProblem
-from solvers.replan.estimate.measured import Nodes
 
 SECONDS = 10**6
 """Microseconds of a second."""
@@ -108,6 +107,7 @@ def problem_of_shape(shape: str, machine: Hardware, memory_bytes: int, cut: Mapp
 def problem_of_graph(graph: OpGraph, machine: Hardware, memory_bytes: int, cut: Mapping[str, Any]) -> ReplanProblem:
     """The problem of a measured step; raises `InvalidInput` where no repeated layers are found in it."""
     from solvers.replan.estimate import problem_from_graph
+    from solvers.replan.estimate.measured import Nodes
 
     cluster = cluster_of(machine, cut)
     problem = problem_from_graph(

@@ -191,17 +191,10 @@ def _disturbed(row: Row) -> tuple[str, ...]:
     if not steps:
         return (*cells, *[NOTHING] * (len(DISTURBED) - len(cells)))
     worst = steps.index(max(steps))
-    predicted = _each(row, "wrong_predicted_steps_us", "wrong_predicted_step_us")[worst]
-    peak = max(_each(row, "wrong_peaks_bytes", "wrong_peak_bytes"))
-    cells += [str(found.get("wrong_other_plans", NOTHING)), *told(median(steps)), *told(steps[worst])]
+    predicted, peak = found["wrong_predicted_steps_us"][worst], max(found["wrong_peaks_bytes"])
+    cells += [str(found["wrong_other_plans"]), *told(median(steps)), *told(steps[worst])]
     return (*cells, f"{predicted / 1e3:.3f}", f"{peak / MIB:.3f}")
 
 
 def _wrong_steps(row: Row) -> list[float]:
-    return _each(row, "wrong_steps_us", "wrong_step_us")
-
-
-def _each(row: Row, several: str, one: str) -> list[float]:
-    """What each draw gave; rows of earlier releases know one."""
-    found = row.figures
-    return found[several] if several in found else [found[one]] if one in found else []
+    return row.figures.get("wrong_steps_us", [])

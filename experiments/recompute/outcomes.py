@@ -197,4 +197,5 @@ def _disturbed(row: Row) -> tuple[str, ...]:
 
 
 def _wrong_steps(row: Row) -> list[float]:
-    return row.figures.get("wrong_steps_us", [])
+    steps: list[float] = row.figures.get("wrong_steps_us", [])
+    return steps

@@ -20,7 +20,7 @@
 namespace bayplan::swap {
 namespace {
 
-constexpr unsigned kMostRuns = 8;  // of one operator: each but the last has told of one more request at least
+constexpr unsigned kMostRuns = 8;  // of one operator: each has told of one more request, or waited for others
 constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, kAgain);
 // Whoever takes an operator apart may do something of his own in it.
 constexpr c10::DispatchKeySet kTakenApart(

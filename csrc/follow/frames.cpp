@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <iterator>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -168,7 +169,8 @@ bool wait_for_others(c10::Device device) {
   if (serves_another()) return !others_compute(device);
   if (!others_compute(device)) return true;
   note_wait(Awaited::kThreads);
-  const WithoutGil now;
+  std::optional<WithoutGil> now;
+  if (!StoreMutex::held()) now.emplace();  // whoever has the GIL may wait for the store
   const auto limit = std::chrono::steady_clock::now() + kPatience;
   while (others_compute(device)) {
     if (std::chrono::steady_clock::now() > limit) return false;

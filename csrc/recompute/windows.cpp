@@ -176,7 +176,8 @@ void Windows::begin_operator(const at::RecordFunction& frame) {
   }
   if (!pausing_.load(std::memory_order_relaxed)) return;
   const pybind11::gil_scoped_acquire held;
-  if (!pausing_ || --before_pause_ >= 0) return;
+  if (!pausing_ || --before_pause_ >= 0 || (paused_on_.has_value() && swap::current_stream(device_) != *paused_on_))
+    return;
   end_pause();
   swap::bring_in_arguments(frame);  // the guard may have looked already
 }
@@ -190,6 +191,7 @@ void Windows::pause_after(int64_t operators, std::function<void()> then) {
   ++looking;
   pausing_ = true;
   before_pause_ = operators;
+  if (!device_.is_cpu()) paused_on_ = swap::current_stream(device_);
   in_pause_ = std::move(then);
 }
 

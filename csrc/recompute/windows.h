@@ -39,8 +39,8 @@ class Windows : public std::enable_shared_from_this<Windows> {
   // An operator on the device begins or ends, outside of regions.
   void begin_operator(const at::RecordFunction& frame);
   void end_operator();
-  // Once so many operators outside of regions have begun, `then` is called before the next one; at most once. It may
-  // ask for another pause.
+  // Once so many operators outside of regions have begun, `then` is called before the next one on the stream that is
+  // current now: what it sends comes behind that. At most once; it may ask for another pause.
   void pause_after(int64_t operators, std::function<void()> then);
   // Calls what still waits for its operators, and what that asks for.
   void end_pauses();
@@ -81,6 +81,7 @@ class Windows : public std::enable_shared_from_this<Windows> {
   std::atomic<bool> pausing_{false};
   // Under Python's lock.
   int64_t before_pause_ = 0;
+  std::optional<c10::Stream> paused_on_;
   std::function<void()> in_pause_;
 };
 

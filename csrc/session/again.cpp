@@ -28,9 +28,12 @@ bool Session::make_place_again(const c10::OperatorName& name) {
   if (frame == nullptr) return false;
   const Requests* requests = own.requests_of(*frame);
   const OperatorNeeds::Way way = requests == nullptr ? OperatorNeeds::Way() : requests->until_refused();
-  more_();
-  const bool shared = others_compute(device_);
-  const StoreLock held = lock_alone(device_);
+  const ThreadPlace& thread = thread_place(device_);
+  const std::function<void()> more = more_;
+  more();
+  const bool shared = others_compute(thread.device);
+  const StoreLock held = lock_alone(thread.device);
+  if (!thread.is_current()) return false;  // the session has stopped or paused meanwhile, and may be gone
   const RunningOperator& running = state_.running;
   if (!is_active() || !budget_.has_value() || running.frame != frame) return false;
   if (running.number <= protected_ || running.before == 0 || running.info->name != c10::toString(name)) return false;

@@ -55,7 +55,8 @@ class Measurement:
             return None
         took_us = self._between_us(first.forward_marks[0], first.backward_marks[1] or 0)
         stalls_us = self._waits(0, len(self.windows.waits))
-        return read_launches(self.memory.events, told, stalls_us, took_us)
+        events = self.memory.events[: len(told) - 1]  # other threads may have done something since
+        return read_launches(events, told, stalls_us, took_us)
 
     def _layer(self, call: Call, behind: int, ran: Sequence[Sequence[int]], launches: PartsOfCalls | None) -> Layer:
         """`behind`: the mark at which what comes behind the block's forward pass has ended; `ran` as in `parts_us`."""

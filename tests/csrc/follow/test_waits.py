@@ -5,6 +5,8 @@ with its lock held, as CUDA's allocator does. `tests.runtime.swap` looks at the 
 """
 
 import ctypes
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -231,6 +233,61 @@ def test_who_waits_for_another_thread_does_not_keep_python_from_it(device: torch
         torch.ones(4, device=device).add_(1.0)
         assert any(map(is_swapped_out, tensors))
         assert are_whole(tensors)
+
+
+HOLDING = """
+import ctypes, threading, torch
+from pathlib import Path
+from runtime.device import use_sim
+from runtime.device.native import core
+from runtime.swap import is_swapped_out, session
+
+libtorch = ctypes.PyDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))  # calls hold the GIL
+inside, may_leave, over = threading.Event(), threading.Event(), threading.Event()
+
+@torch.library.custom_op("bayplan_tests::stay_for_long", mutates_args=())
+def stay_for_long(tensor: torch.Tensor) -> torch.Tensor:
+    inside.set()
+    may_leave.wait(60)
+    return tensor.clone()
+
+def clone(tensor):
+    (handle,), made = torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors([tensor]), ctypes.c_void_p()
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    libtorch.aoti_torch_clone(ctypes.c_void_p(pointer(handle, None)), ctypes.byref(made))
+    libtorch.aoti_torch_delete_tensor_object(made)
+
+def clone_all_the_time(tensor):
+    while not over.is_set():
+        clone(tensor)
+
+device = use_sim().device
+try:
+    with session((10 << 20) + (1 << 19), device=device, boundaries="given"):
+        blocks = [torch.full((1 << 18,), 1.0, device=device).mul_(2.0) for _ in range(14)]
+        away = next(block for block in blocks if is_swapped_out(block))
+        own, small = torch.ones(16, device=device), torch.ones(16, device=device)
+        threads = [threading.Thread(target=stay_for_long, args=[own]),
+                   threading.Thread(target=clone_all_the_time, args=[small])]
+        for thread in threads:
+            thread.start()
+        inside.wait(60)
+        before = core.relief_counts()["waits_with_store"]
+        clone(away)
+        assert core.relief_counts()["waits_with_store"] > before
+        may_leave.set(), over.set()
+        for thread in threads:
+            thread.join()
+except torch.OutOfMemoryError:
+    print("refused")
+"""
+
+
+def test_who_waits_with_the_store_keeps_python_s_lock() -> None:
+    """In mode exact, for a block that comes back: a thread with the GIL that asks for the store would never let go."""
+    ended = subprocess.run([sys.executable, "-c", HOLDING], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout) == (0, "refused\n"), ended.stderr
 
 
 def test_a_thread_that_computes_a_part_of_an_operator_does_not_wait_for_it(

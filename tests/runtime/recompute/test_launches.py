@@ -14,7 +14,7 @@ from torch import nn
 from experiments.hardware import read_hardware
 from experiments.recompute.models import Trainee
 from runtime.device import DEFAULT_HARDWARE, use_sim
-from runtime.device.native import sim
+from runtime.device.native import core, sim
 from runtime.profile.launches import Measured
 from runtime.recompute import RecomputeSession
 from runtime.recompute.launches import AHEAD, NOTHING, BlockLaunches, Part, joined
@@ -111,6 +111,22 @@ def test_a_host_that_is_ahead_begins_a_step_with_launches_done(device: torch.dev
     assert base_us(ahead) == pytest.approx(took_us, rel=0.01)
     assert (behind.ops[1].launch_us, ahead.ops[1].launch_us) == (5, 0)
     assert [op.time_us for op in ahead.ops] == [op.time_us for op in behind.ops]
+
+
+def test_what_another_thread_does_while_a_step_is_read_is_none_of_it(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launches, times = core.MemoryLog.launches, [0]
+
+    def meanwhile(log: core.MemoryLog) -> object:
+        told = launches(log)
+        torch.ones(1, device=device).add_(1)
+        times[0] += 1
+        return told
+
+    monkeypatch.setattr(core.MemoryLog, "launches", meanwhile)
+    problem, took_us = roomy(device, mixed(32, 16), looked_at)
+    assert times[0] > 0 and base_us(problem) == pytest.approx(took_us, rel=0.01)
 
 
 def test_a_host_that_waits_for_numbers_within_the_pass_loses_its_lead(device: torch.device) -> None:

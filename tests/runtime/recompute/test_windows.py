@@ -1,5 +1,6 @@
 """Waits for collectives as windows: whoever calls them, once each, and on the stream that computes only."""
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from runtime.device.native import core
 from runtime.recompute.tape import NOTHING, StorePolicy, record
+from tests.accelerators import prepared
 from tests.runtime.ranks.cluster import run
 from tests.runtime.recompute.regions import backward
 
@@ -192,3 +194,22 @@ def test_what_a_synchronous_all_reduce_leaves_is_let_go_where_nobody_needs_it(sa
         assert nothing[0] == 2 * 4 * SIZE  # the sum, and what the region returned
         assert plain[1] == everything[1] == nothing[1]
         assert everything[2].count("c10d::allreduce_") == nothing[2].count("c10d::allreduce_") == 1
+
+
+def test_a_pause_comes_before_an_operator_of_the_stream_that_asked_for_it() -> None:
+    """Not in a loader's thread: what leaves there would leave behind the loader's stream."""
+    device = prepared("sim")
+    given, told = torch.ones(16, device=device), list[torch.Stream]()
+
+    def load() -> None:
+        with torch.Stream(device):
+            torch.ones(16, device=device).add(1)
+
+    with watched(device) as windows:
+        windows.pause_after(0, lambda: told.append(torch.accelerator.current_stream(device)))
+        loader = threading.Thread(target=load)
+        loader.start()
+        loader.join()
+        assert not told
+        given.add(1)
+    assert told == [torch.accelerator.current_stream(device)]

@@ -57,15 +57,10 @@ uint64_t Layout::largest_gap() const {
 
 namespace {
 
-// Of two ranges that hold a block the allocator takes the smaller one, of equals the one that lies lower.
-bool before(const Range& one, const Range& other) {
-  return std::tuple(one.bytes(), one.begin) < std::tuple(other.bytes(), other.begin);
-}
-
 std::vector<Range>::iterator best_of(std::vector<Range>& ranges, uint64_t bytes) {
   auto best = ranges.end();
   for (auto range = ranges.begin(); range != ranges.end(); ++range) {
-    if (range->bytes() >= bytes && (best == ranges.end() || before(*range, *best))) best = range;
+    if (range->bytes() >= bytes && (best == ranges.end() || range->bytes() < best->bytes())) best = range;
   }
   return best;
 }
@@ -192,7 +187,7 @@ std::vector<Shift> Layout::elsewhere(const Window& window) const {
     const auto found = best_of(outside, bytes);
     const auto within = best_of(inside, bytes);
     if (found == outside.end()) return {};
-    if (within != inside.end() && before(*within, *found)) return {};
+    if (within != inside.end() && within->bytes() <= found->bytes()) return {};
     shifts.push_back({span->storage, found->begin, found->end});
     found->begin += bytes;
     give_back(inside, {span->begin, span->end});

@@ -41,31 +41,6 @@ def test_a_tensor_between_two_free_ranges_moves_and_nothing_leaves() -> None:
     assert memory_stats(device).retries == 0
 
 
-def equally_scattered(pool_bytes: int, device: torch.device) -> list[bool]:
-    """16 MiB free, 4 in use, 16 free, 4 in use, 16 free, 16 in use, 2 free at the end."""
-    fillers = [numbers(4, 2.0, device) for _ in range((pool_bytes // MIB - 64 - TAIL) // 4)]
-    sizes = (16, 4, 16, 4, 16, 8)
-    first, low, second, high, third, last = (numbers(size, float(size), device) for size in sizes)
-    end = last.clone()  # asks for no more, where `full` may ask for 16
-    del first, second, third
-    four = torch.cat([last, last, last, last])
-    values = [*((filler, 2) for filler in fillers), (low, 4), (high, 4), (last, 8), (end, 8), (four, 8)]
-    return [bool(tensor[::4096].eq(value).all()) for tensor, value in values]
-
-
-def test_of_free_ranges_that_are_as_large_a_tensor_moves_to_the_lowest() -> None:
-    """As the allocator takes that one: a request of 32 MiB has room once the upper 4 lie in the lowest 16."""
-    device = use_sim(allocator=CachingAllocator()).device
-    seen: list[IterationSummary] = []
-    with session(160 * MIB, device=device, boundaries="given", watch=seen.append) as swapping:
-        for _ in range(6):
-            numbers(2, 0.0, device).add_(1.0)
-            assert all(equally_scattered(swapping._engine.pool_bytes, device))
-            swapping.step()
-    counts = seen[-1].counts
-    assert (counts.moved, counts.moved_bytes, counts.passive) == (1, 4 * MIB, 0)
-
-
 @EITHER
 def test_training_in_which_blocks_move_computes_what_it_did(expandable: bool) -> None:
     device = ready(expandable=False).device

@@ -42,10 +42,10 @@ NO_BACKWARD = -1
 class Walk(AbstractContextManager["Walk"]):
     """Runs blocks under policies, one for each; inside, losses and gradients are those of plain training.
 
-    A *pass* is one run through the blocks, or several where `numbering` knows them as one. While the backward pass of a block runs, its waits for collectives open
-    windows, in which operators of the block before run again; during a forward pass, those of the same block in the
-    oldest pass that has not had its backward pass. Policies know blocks by their `numbering`; calls that differ from
-    those that it has measured store nothing and count as diverged.
+    A *pass* is one run through the blocks, or several where `numbering` knows them as one. While the backward pass of a
+    block runs, its waits for collectives open windows, in which operators of the block before run again; during a
+    forward pass, those of the same block in the oldest pass that has not had its backward pass. Policies know blocks by
+    their `numbering`; calls that differ from those that it has measured store nothing and count as diverged.
 
     What is measured: operators and waits where the walk is `timed`, with `intervals` also what the device's memory
     does between events (`measurement`), for which its statistics are begun anew; whole passes where it is `clocked`.

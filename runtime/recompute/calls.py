@@ -71,9 +71,13 @@ class Call:
     def look_at_kept(self, keeps: Callable[[Name], bool]) -> None:
         """Of what it is given, autograd keeps only some until its backward pass: `keeps` is asked, in a measured step.
 
-        What the only result of the last block is, the loss is given.
+        What the only result of the last block is, the loss is given. What a call before it was given in an earlier one
+        of several forward passes that have one plan is that one's.
         """
-        self.kept = tuple(place for place in range(len(self.own)) if keeps((self.block, -1, place)))
+        earlier = set[int]().union(*(one.own for one in calls_before(self)))
+        self.kept = tuple(
+            place for place, at in enumerate(self.own) if at not in earlier and keeps((self.block, -1, place))
+        )
         self.input_bytes = sum(-(-self.own_bytes[place] // GRAIN_BYTES) * GRAIN_BYTES for place in self.kept)
         if self.before is not None:
             made, addresses = self.before.returned, tuple(self.own)

@@ -60,7 +60,7 @@ class Decisions:
     ) -> None:
         self._solver, self._limits, self._device = build_solver(solver, parameters), limits, device
         self._named, self._blocks, self._by_default = solver, blocks, by_default
-        self._untrained = 0
+        self._untrained = self._uncalled = 0
         kind = solver_entry(solver).kind
         self.whole: WholeStep | JointStep | None = WholeStep(self._solver, limits) if kind == WHOLE else None
         if kind == JOINT:
@@ -87,18 +87,19 @@ class Decisions:
         at_once: Mapping[int, float],
         stays: bool,
         untrained: int = 0,
+        uncalled: int = 0,
     ) -> None:
         """What the first step was; blocks that are not alike are refused by name, where they have to be.
 
         `at_once`: by block, how many calls like its measured one came before a backward pass. A plan of the whole step
-        has them as one, in which each op stands for so many. `stays`: a backward pass left the graph (`retain_graph`).
-        `untrained`: so many blocks, the last by number, have no parameter that wants gradients, and store nothing.
+        has them as one, in which each op stands for so many, unless calls have `layers` of their own. `stays`: a
+        backward pass left the graph (`retain_graph`). `untrained`: so many blocks, the last by number, have no
+        parameter that wants gradients, and store nothing; `uncalled`: so many others were not called.
         """
         self.layers, self.footprint, self._uses, self.stays = layers, footprint, uses, stays
-        self._untrained = untrained
+        self._untrained, self._uncalled = untrained, uncalled
         self._peaks = footprint.peaks
-        alike = _alike(layers) and any(layer.decided() for layer in layers)
-        if self._by_default and self.whole is None and not alike:
+        if self.whole is None and self.wholly(layers):
             self._named = OF_UNLIKE_BLOCKS
             self.whole = JointStep(build_solver(self._named, {}), self._limits, self._device)
         if self.whole is None:
@@ -108,6 +109,11 @@ class Decisions:
         self.layers = [layer.times(at_once.get(block, 1)) for block, layer in enumerate(held)]
         if self.joint is not None or max(at_once.values(), default=1) > 1:
             self._peaks = peaks_all_there(footprint, self.layers)
+
+    def wholly(self, layers: Sequence[Layer]) -> bool:
+        """Whether a plan for them is one of the whole step."""
+        alike = _alike(layers) and any(layer.decided() for layer in layers)
+        return self.whole is not None or (self._by_default and not alike)
 
     def takes(self, layers: Sequence[Layer]) -> bool:
         """Whether there can be a plan for them, where there is one for others: a solver of layers wants them alike."""
@@ -119,17 +125,11 @@ class Decisions:
         return max((layer.passes for layer in self.layers), default=1)
 
     @property
-    def _in_training(self) -> int:
-        """How many blocks training may call."""
-        return self._blocks - self._untrained
-
-    @property
     def uncalled_bytes(self) -> int:
         """What blocks that the measured step did not call may take, which store nothing; layers' plans count them."""
-        others = self._in_training - len(self.layers)
-        if self.whole is None or not others:
+        if self.whole is None or not self._uncalled:
             return 0
-        inputs = others * max(one.input_bytes for one in self.layers)
+        inputs = self._uncalled * max(one.input_bytes for one in self.layers)
         return inputs + max(sum(unit.bytes for unit in one.units) for one in self.layers)
 
     @property
@@ -156,12 +156,12 @@ class Decisions:
         def peak_of(plan: RecomputeLayerPlan | None) -> int:
             assert self.footprint is not None
             policies = self._policies_of(layer, plan)
-            more = sum(layer.kept_bytes(one) for one in policies[len(self.layers) : self._in_training])
+            more = sum(layer.kept_bytes(one) for one in policies[len(self.layers) : self._blocks - self._untrained])
             return self.footprint.walk(policies).peak_bytes + self._later_bytes + more
 
         decided = decide(
             lambda problem, limits: solve(self._solver, problem, limits).solution, self._limits, layer,
-            self._in_training, within_bytes, peak_of,
+            self._blocks - self._untrained, within_bytes, peak_of,
         )  # fmt: skip
         self.decided = decided
         self.promised_bytes = peak_of(decided[1].plan)
@@ -202,7 +202,7 @@ class Decisions:
 
     def _store_nothing(self, whole: WholeStep | JointStep, within_bytes: int) -> None:
         """Where none of the solver's plans keeps the budget in all backward passes, the measured step may."""
-        nothing = store_nothing(self._blocks)
+        nothing = self.nothing()
         took = self._walked_bytes(nothing)
         if took > within_bytes:
             raise InfeasibleBudget(
@@ -249,10 +249,14 @@ class Decisions:
         made = tuple(map(max, *(one.made for one in self.layers))) if len(self.layers) > 1 else first.made
         return replace(self.layers[len(self.layers) // 2].decided_alone(), made=made)
 
+    def nothing(self) -> list[BlockPolicy]:
+        """Policies that store nothing: of all blocks, or calls that have layers of their own."""
+        return store_nothing(max(self._blocks, len(self.layers)))
+
     def policies(self) -> list[BlockPolicy]:
         """What each block does; nothing is stored where nothing is decided."""
         if self.whole is not None:
-            return store_nothing(self._blocks) if self.decided is None else self.whole.policies
+            return self.nothing() if self.decided is None else self.whole.policies
         plan = None if self.decided is None else self.decided[1].plan
         if self._own is None or self._own[0] is not plan or self._own[1] is not self.layers:
             self._own = plan, self.layers, self._own_limits(self._policies_of(self._alike(), plan))
@@ -269,7 +273,7 @@ class Decisions:
     def _policies_of(self, layer: Layer, plan: RecomputeLayerPlan | None) -> list[BlockPolicy]:
         """What each block does by a plan; without one nothing is stored."""
         if plan is None:
-            return store_nothing(self._blocks)
+            return self.nothing()
         each: list[BlockPolicy] = []
         for group in plan.groups:
             each += [policy_of(layer, group)] * group.layers

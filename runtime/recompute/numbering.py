@@ -4,21 +4,27 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import networkx as nx
 
 from runtime.recompute.calls import Call, calls_before
+
+MOST_CALLS = 128
+"""So many calls of several forward passes have numbers of their own at most: solvers know each one's operators."""
 
 
 @dataclass(frozen=True)
 class Numbering:
     """`numbers` of blocks, by their place in the model; `measured`: how often a step called each of them that has one.
 
-    None: nothing is measured yet, and every block is known by its place.
+    None: nothing is measured yet, and every block is known by its place. Where several forward passes come before their
+    backward pass, each call may have a number of its own: `order` is which block each of these calls, by place.
     """
 
     numbers: Sequence[int]
     measured: Mapping[int, int] | None = None
+    order: Sequence[int] = ()
 
     def called(self, calls: Sequence[Call], frozen: Collection[int] = ()) -> "Numbering":
         """Number the blocks that these calls had a backward pass of, and all others behind them; calls get these, too.
@@ -34,9 +40,34 @@ class Numbering:
         numbers = [by_index[index] for index in range(len(self.numbers))]
         return Numbering(numbers, Counter(one.block for one in calls))
 
+    def by_calls(self, calls: Sequence[Call]) -> "Numbering | None":
+        """Number the calls themselves, all one pass, if they are several forward passes that go back as one.
+
+        That is, in the opposite order. Calls must have the numbers of `called`, and get theirs; None, and nothing
+        changes, where they are no such passes or too many.
+        """
+        several = len({one.block for one in calls}) < len(calls) <= MOST_CALLS
+        known = all(one.tape is not None and one.backward_waits is not None and one.block >= 0 for one in calls)
+        back = all(one.backward_marks[0] < before.backward_marks[0] for before, one in pairwise(calls))
+        if not several or not known or not back:
+            return None
+        place_of = {number: index for index, number in enumerate(self.numbers)}
+        order = [place_of[one.block] for one in calls]
+        for number, one in enumerate(calls):
+            one.block, one.before = number, calls[number - 1] if number else None
+        return Numbering(self.numbers, Counter(range(len(calls))), order)
+
+    def number_of(self, index: int, at: int) -> int:
+        """The number of a pass's call at this place, of a block by its place in the model; a new one where none is."""
+        if not self.order:
+            return self.numbers[index]
+        return at if at < len(self.order) and self.order[at] == index else len(self.order) + index
+
     @cached_property
     def places(self) -> set[int]:
         """The blocks that the measured step called, by their place in the model."""
+        if self.order:
+            return {*self.order}
         return {index for index, number in enumerate(self.numbers) if number in (self.measured or ())}
 
     def precedes(self, index: int, other: int) -> bool:

@@ -37,7 +37,6 @@ from runtime.recompute.keeping import Keeping
 from runtime.recompute.layer import Layer
 from runtime.recompute.measuring import Measuring, Occasion
 from runtime.recompute.numbering import Numbering
-from runtime.recompute.policy import store_nothing
 from runtime.recompute.report import RecomputeReport
 from runtime.recompute.staying import Staying
 from runtime.recompute.together import Together
@@ -179,8 +178,7 @@ class RecomputeSession:
 
     def _open(self) -> None:
         """The blocks' tapes from now on: of the plan, or of the first step, which is measured."""
-        count = len(self._blocks)
-        policies = self.plans.policies() if self.layers and not self._stale else store_nothing(count)
+        policies = self.plans.policies() if self.layers and not self._stale else self.plans.nothing()
         first = not self.layers
         walk = Walk(self._blocks, self._device, policies, timed=first, intervals=first, counts=self._counts)
         walk.clocked = self._joint is not None or (first and self._by_default)  # who decides is not known before
@@ -340,8 +338,21 @@ class RecomputeSession:
         if self._joint is not None:
             self._joint.meet(walk.groups)
 
+    def _by_calls(self, walk: Walk, layers: list[Layer]) -> list[Layer]:
+        """The `layers`, or one for each call where several forward passes go back as one and have one plan.
+
+        Not of ranks that decide together, whose passes need not be alike, nor where graphs stay.
+        """
+        wanted = self._together is None and not walk.stays and self.plans.wholly(layers)
+        numbering = walk.numbering.by_calls(walk.calls) if wanted else None
+        if numbering is None:
+            return layers
+        walk.numbering = numbering
+        return walk.measurement.layers()
+
     def _measured(self, walk: Walk, layers: list[Layer]) -> None:
         """A step was measured, the first one or another: the next pass begins with a plan for it."""
+        layers = self._by_calls(walk, layers)
         called, measurement = (self._numbering.places, walk.numbering.places), walk.measurement
         footprint = measurement.footprint()
         if not self._estimated:
@@ -351,7 +362,10 @@ class RecomputeSession:
             return
         self._numbering = walk.numbering
         untrained = len(frozen_of(self._blocks) - walk.numbering.places)
-        self.plans.measured(layers, measurement.uses(), footprint, measurement.at_once(), walk.stays, untrained)
+        uncalled = len(self._blocks) - len(walk.numbering.places) - untrained
+        self.plans.measured(
+            layers, measurement.uses(), footprint, measurement.at_once(), walk.stays, untrained, uncalled
+        )
         self.plans.measured_level_bytes = self._begun_bytes
         self._keeping.left_bytes = self.plans.uncalled_bytes
         self._keeping.foresee(measurement.requests(), footprint, self._staying.tensors)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 
@@ -41,10 +42,10 @@ NO_BACKWARD = -1
 class Walk(AbstractContextManager["Walk"]):
     """Runs blocks under policies, one for each; inside, losses and gradients are those of plain training.
 
-    A *pass* is one run through the blocks. While the backward pass of a block runs, its waits for collectives open
-    windows, in which operators of the block before run again; during a forward pass, those of the same block in the
-    oldest pass that has not had its backward pass. Policies know blocks by their `numbering`; calls that differ from
-    those that it has measured store nothing and count as diverged.
+    A *pass* is one run through the blocks, or several where `numbering` knows them as one. While the backward pass of a
+    block runs, its waits for collectives open windows, in which operators of the block before run again; during a
+    forward pass, those of the same block in the oldest pass that has not had its backward pass. Policies know blocks by
+    their `numbering`; calls that differ from those that it has measured store nothing and count as diverged.
 
     What is measured: operators and waits where the walk is `timed`, with `intervals` also what the device's memory
     does between events (`measurement`), for which its statistics are begun anew; whole passes where it is `clocked`.
@@ -94,6 +95,7 @@ class Walk(AbstractContextManager["Walk"]):
     _passed: bool = False
     _last: Call | None = None
     _in_pass: list[int] = field(default_factory=list)
+    _at: int = 0
     _highest: int = -1
     _stack: ExitStack | None = None
 
@@ -198,11 +200,15 @@ class Walk(AbstractContextManager["Walk"]):
             self.on_within(index)
         if self._is_next_pass(index):
             self._begin_pass(Given.of(args, kwargs))
-        number = self.numbering.numbers[index]
+        number, self._at = self.numbering.number_of(index, self._at), self._at + 1
         call = Call(number, self._policy_of(number), self._last, number=self._told, log=self._memory)
         self._told += 1
+        if self.numbering.order:
+            self._look_at_other(call)  # before one pass more takes its memory
         self._mark(mark_of(call.number, backward=False))
         self._last = call
+        if index in self._in_pass:  # another forward pass of several that have one plan
+            self._in_pass.clear()
         self._in_pass.append(index)
         self._plan_forward(number)
         began, first = len(self.windows.waits), self.windows.mark() if self.timed else 0
@@ -246,7 +252,10 @@ class Walk(AbstractContextManager["Walk"]):
         return number < highest
 
     def _look_at_other(self, call: Call) -> None:
-        """Whether the call was like those that were measured; if not, the pass may have to store nothing."""
+        """Whether the call was like those that were measured; if not, the pass may have to store nothing.
+
+        So may all that are under way where several forward passes have one plan, which leaves no room for one more.
+        """
         most = call.policy.store.most_bytes
         if most and call.tape is not None:
             self.growth = max(self.growth, call.tape.asked_bytes / most)
@@ -254,20 +263,20 @@ class Walk(AbstractContextManager["Walk"]):
         if self._gave_way or self.on_other is None or not other or not self.on_other(self.strayed, self.growth):
             return
         self._gave_way = True
-        for one in (call, *calls_before(call)):
+        for one in self.calls if self.numbering.order else (call, *calls_before(call)):
             one.policy = ON_DEMAND
             if one.tape is not None:
                 one.tape.drop(list(range(len(one.tape))))
 
     def _look_at_given(self, call: Call, given: Sequence[torch.Tensor]) -> None:
-        """Whose storages those are, each the first block's that was given it.
+        """Whose storages those are, each the first block's that was given it in this forward pass.
 
         Storages are told apart by their addresses, which no other one takes as long as something knows them weakly.
         """
         if not self.timed and self._mover is None:
             return
         by_address = {one.untyped_storage()._cdata: one for one in given}
-        earlier = set[int]().union(*(one.own for one in calls_before(call)))
+        earlier = set[int]().union(*(one.own for one in islice(calls_before(call), len(self._in_pass) - 1)))
         call.own = {at: core.WeakBytes(one) for at, one in by_address.items() if at not in earlier}
         call.own_bytes = tuple(by_address[at].untyped_storage().nbytes() for at in call.own)
         if self._memory is not None:
@@ -278,8 +287,14 @@ class Walk(AbstractContextManager["Walk"]):
         """Whether a call of that block begins a pass: it was called in this one, or comes before it, and it is over.
 
         Blocks of two lists that take turns are not called in the order in which they stand before that is measured.
+        Where calls have numbers of their own, it is one once all of them were made, or are over.
         """
-        if self._last is None or index in self._in_pass:
+        if self._last is None:
+            return True
+        if self.numbering.order:
+            over = all(call.finished for call in (self._last, *calls_before(self._last)))
+            return over or self._at >= len(self.numbering.order)
+        if index in self._in_pass:
             return True
         behind = self.numbering.precedes(index, self._in_pass[-1])
         return behind and all(call.finished for call in (self._last, *calls_before(self._last)))
@@ -289,7 +304,7 @@ class Walk(AbstractContextManager["Walk"]):
             self._end_retained()
         self._last = None
         self._in_pass.clear()
-        self._highest = -1
+        self._highest, self._at = -1, 0
         self.settle()
         if self.on_pass is not None:
             self.on_pass(given)
@@ -374,6 +389,9 @@ class Walk(AbstractContextManager["Walk"]):
         if call.backward_waits is not None:
             self._begin_again(call)
             return
+        if call is self._last and self._at < len(self.numbering.order):  # what later passes were to move is there
+            self.strayed = True
+            self._look_at_other(call)
         now = len(self.windows.waits)
         self.windows.end_pauses()
         self._mark(mark_of(call.number, backward=True))

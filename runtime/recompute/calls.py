@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 import torch
+from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from runtime.device.native import core
@@ -157,3 +158,16 @@ def given_by(args: Any, kwargs: Any) -> list[torch.Tensor]:
         _local(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor) and leaf.requires_grad
     )
     return list({one.untyped_storage()._cdata: one for one in leaves}.values())
+
+
+def wants_gradients(block: nn.Module, args: Any, kwargs: Any) -> bool:
+    """Whether autograd may keep something of a call: a parameter, or what it is given, has gradients, or may have."""
+    if any(one.requires_grad for one in block.parameters()):
+        return True
+    leaves = tree_leaves((args, kwargs))
+    return any(leaf.requires_grad if isinstance(leaf, torch.Tensor) else not _is_plain(leaf) for leaf in leaves)
+
+
+def _is_plain(leaf: object) -> bool:
+    """Whether an argument can hold no tensor."""
+    return leaf is None or isinstance(leaf, (bool, int, float, complex, str, torch.dtype, torch.device))

@@ -126,7 +126,8 @@ class RecomputeSession:
         if not self.layers and not walk.was_called and self._gradients.written() != self._written_before:
             self._unplanned = (
                 f"none of the {len(self._blocks)} blocks ({self._names[0]}, ...) was called in training, so nothing "
-                "was measured or planned: give blocks= modules whose forward() the model calls"
+                "was measured or planned: give blocks= modules whose forward() the model calls, and that train "
+                "parameters or are given what does: nothing else stores activations"
             )
             LOG.warning("%s", self._unplanned)
         try:

@@ -21,7 +21,15 @@ from runtime.blocks.replacing import forward_replaced
 from runtime.device.native import core
 from runtime.device.trace import RequestTrace
 from runtime.recompute.alive import if_alive
-from runtime.recompute.calls import Call, Given, calls_before, given_by, regions_of, returned_by
+from runtime.recompute.calls import (
+    Call,
+    Given,
+    calls_before,
+    given_by,
+    regions_of,
+    returned_by,
+    wants_gradients,
+)
 from runtime.recompute.counts import Counts, PassClock
 from runtime.recompute.course import LAST
 from runtime.recompute.footprint import again_mark_of, mark_of
@@ -45,7 +53,8 @@ class Walk(AbstractContextManager["Walk"]):
     A *pass* is one run through the blocks, or several where `numbering` knows them as one. While the backward pass of a
     block runs, its waits for collectives open windows, in which operators of the block before run again; during a
     forward pass, those of the same block in the oldest pass that has not had its backward pass. Policies know blocks by
-    their `numbering`; calls that differ from those that it has measured store nothing and count as diverged.
+    their `numbering`; calls that differ from those that it has measured store nothing and count as diverged. A call of
+    which nothing wants gradients is no part of a pass.
 
     What is measured: operators and waits where the walk is `timed`, with `intervals` also what the device's memory
     does between events (`measurement`), for which its statistics are begun anew; whole passes where it is `clocked`.
@@ -96,6 +105,7 @@ class Walk(AbstractContextManager["Walk"]):
     _last: Call | None = None
     _in_pass: list[int] = field(default_factory=list)
     _at: int = 0
+    _wanting: set[int] = field(default_factory=set)
     _highest: int = -1
     _stack: ExitStack | None = None
 
@@ -196,6 +206,8 @@ class Walk(AbstractContextManager["Walk"]):
             if self.on_aside is not None and self.idle:
                 self.on_aside()
             return forward(*args, **kwargs)
+        if index not in self._wanting and not wants_gradients(self.blocks[index], args, kwargs):
+            return self._run_frozen(index, forward, args, kwargs)
         if self.on_within is not None and torch._C._current_graph_task_id() != NO_BACKWARD:
             self.on_within(index)
         if self._is_next_pass(index):
@@ -234,6 +246,16 @@ class Walk(AbstractContextManager["Walk"]):
         self._look_at_other(call)
         self._watch_behind(call)
         self._watch_backward(call, outputs)
+        return result
+
+    def _run_frozen(self, index: int, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Of a call that nothing wants gradients of autograd keeps nothing: it is none of the pass's.
+
+        Where its result has one all the same, through tensors that the block was not given, later calls are recorded.
+        """
+        result = forward(*args, **kwargs)
+        if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in tree_leaves(result)):
+            self._wanting.add(index)
         return result
 
     def _policy_of(self, number: int) -> BlockPolicy:

@@ -7,10 +7,14 @@ import pytest
 import torch
 from torch import nn
 
+from experiments.recompute.models import Trainee
 from runtime.recompute.policy import store_everything, store_nothing
 from runtime.recompute.walk import Walk
 from solvers.ir.errors import InvalidInput
 from tests.accelerators import prepared
+from tests.runtime.recompute.training import QUICK, limited, trained
+
+__all__ = ["QUICK"]
 
 
 @pytest.fixture
@@ -101,3 +105,39 @@ def test_afterwards_the_blocks_are_as_before_and_nothing_holds_the_walk(device: 
     del walk
     gc.collect()
     assert alive() is None
+
+
+def frozen(device: torch.device, *, rows: int = 2048) -> Trainee:
+    """Fine-tuning: the first block is as it was, and its input is data."""
+    model, data = network(device), torch.randn(rows, 32).to(device)
+    model[0].requires_grad_(False)
+    return Trainee(model, tuple(model), lambda: model(data).square().mean())
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("solver", ["heu", "opt", "joint"])
+def test_a_first_block_that_is_frozen_is_no_part_of_the_pass(solver: str, device: torch.device) -> None:
+    """Every step differed from its plan, stored nothing, and was measured again."""
+    free = trained(device, frozen)
+    budget = int(0.8 * max(free.peaks[1:]))
+    kept = trained(device, frozen, budget=budget, solver=solver, loop=limited(device, budget), around=True)
+    assert kept.equals(free) and max(kept.peaks[1:]) <= budget
+    assert kept.session is not None
+    report = kept.session.report()
+    assert (report.measured, report.diverged, report.replanned) == (1, 0, 0)
+    assert len(kept.session.layers) == 2
+
+
+def test_a_block_that_trains_what_it_was_not_given_is_recorded_once_that_shows(device: torch.device) -> None:
+    model, prompt = network(device), torch.ones(32, device=device, requires_grad=True)
+    model[0].requires_grad_(False)
+    run = model[0].forward
+    model[0].forward = lambda data: run(data + prompt)
+    data, found, recorded = torch.ones(16, 32, device=device), list[torch.Tensor](), list[list[int]]()
+    with Walk(list(model), device, store_nothing(3)) as walk:
+        for _ in range(2):
+            torch.manual_seed(1)
+            found.append(torch.autograd.grad(model(data).sum(), prompt)[0].cpu())
+            recorded.append([call.block for call in walk.calls])
+    assert recorded == [[1, 2], [0, 1, 2]]
+    assert torch.equal(*found) and found[0].any()

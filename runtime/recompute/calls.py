@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -161,13 +162,6 @@ def given_by(args: Any, kwargs: Any) -> list[torch.Tensor]:
 
 
 def wants_gradients(block: nn.Module, args: Any, kwargs: Any) -> bool:
-    """Whether autograd may keep something of a call: a parameter, or what it is given, has gradients, or may have."""
-    if any(one.requires_grad for one in block.parameters()):
-        return True
-    leaves = tree_leaves((args, kwargs))
-    return any(leaf.requires_grad if isinstance(leaf, torch.Tensor) else not _is_plain(leaf) for leaf in leaves)
-
-
-def _is_plain(leaf: object) -> bool:
-    """Whether an argument can hold no tensor."""
-    return leaf is None or isinstance(leaf, (bool, int, float, complex, str, torch.dtype, torch.device))
+    """Whether a parameter or a tensor that a call is given has gradients; what other objects hold is not looked at."""
+    leaves = chain(block.parameters(), tree_leaves((args, kwargs)))
+    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)

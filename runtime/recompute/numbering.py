@@ -70,6 +70,14 @@ class Numbering:
             return {*self.order}
         return {index for index, number in enumerate(self.numbers) if number in (self.measured or ())}
 
+    @cached_property
+    def counts(self) -> Counter[int]:
+        """How often the measured step called each of them."""
+        if self.order:
+            return Counter(self.order)
+        known = self.measured or {}
+        return Counter({index: known.get(self.numbers[index], 0) for index in self.places})
+
     def precedes(self, index: int, other: int) -> bool:
         """Whether passes call a block before another one, by their places: as measured, where both were."""
         if {index, other} <= self.places:

@@ -260,13 +260,20 @@ class Walk(AbstractContextManager["Walk"]):
         if most and call.tape is not None:
             self.growth = max(self.growth, call.tape.asked_bytes / most)
         other = self.strayed or self.growth > 1
-        if self._gave_way or self.on_other is None or not other or not self.on_other(self.strayed, self.growth):
+        if self._gave_way or self.on_other is None or not other:
+            return
+        if not self.on_other(self.strayed, self.growth) and not self._is_one_more(call):
             return
         self._gave_way = True
         for one in self.calls if self.numbering.order else (call, *calls_before(call)):
             one.policy = ON_DEMAND
             if one.tape is not None:
                 one.tape.drop(list(range(len(one.tape))))
+
+    def _is_one_more(self, call: Call) -> bool:
+        """Whether it is a call beside those of several forward passes that have one plan, before they go back."""
+        within = torch._C._current_graph_task_id() != NO_BACKWARD
+        return bool(self.numbering.order) and self.strayed and call.policy is ON_DEMAND and not within
 
     def _look_at_given(self, call: Call, given: Sequence[torch.Tensor]) -> None:
         """Whose storages those are, each the first block's that was given it in this forward pass.

@@ -206,6 +206,31 @@ def test_steps_of_fewer_and_of_more_passes_than_the_measured_one(counts: Sequenc
     assert max(kept.peaks[1:]) <= budget and len(kept.session.layers) > 4
 
 
+@pytest.mark.usefixtures("quick")
+def test_passes_that_go_back_one_by_one_where_the_measured_ones_went_back_as_one() -> None:
+    """What is stored goes then: it stayed longer than planned, so that plans for less followed until there was none."""
+    device = prepared("sim")
+
+    def varied(device: torch.device) -> Trainee:
+        model, turns = Triplet().to(device), itertools.count()
+        images = [torch.randn(8, 3, 32, 32).to(device) for _ in range(3)]
+
+        def loss() -> torch.Tensor:
+            losses = [model.encoded(one).square().sum() for one in images]
+            if next(turns) % 2:
+                for one in losses[:-1]:
+                    one.backward()  # type: ignore[no-untyped-call]
+                return losses[-1]
+            return torch.stack(losses).sum()
+
+        return Trainee(model, tuple(model.blocks), loss)
+
+    plain = trained(device, varied, steps=8)
+    budget = int(0.6 * max(plain.peaks[1:]))
+    kept = trained(device, varied, budget=budget, solver="joint", around=True, steps=8)
+    assert kept.equals(plain) and max(kept.peaks[1:]) <= budget
+
+
 def calls_of(*passes: Sequence[int], back: Sequence[int] = ()) -> list[Call]:
     """Calls of these blocks, whose backward passes come in the opposite order, or at such places."""
     blocks = list(itertools.chain(*passes))

@@ -9,6 +9,7 @@ Some passes grow inside only, as a decoder's sequences do, or attention where ro
 more than planned then, and the next pass that is given as much as such a one is measured.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -81,12 +82,12 @@ class Measuring:
         """The pass that begins is measured."""
         self.under_way = coming
 
-    def end(self, before: Sequence[Layer], layers: Sequence[Layer], blocks: tuple[set[int], set[int]]) -> bool:
+    def end(self, before: Sequence[Layer], layers: Sequence[Layer], blocks: tuple[Counter[int], Counter[int]]) -> bool:
         """It has had its backward pass: whether its `layers` replace those known `before`.
 
-        `blocks` are the places in the model of both. Not where the known ones are the same, nor where blocks that are
-        known were not called, unless more parameters want gradients: steps that leave blocks out at random are planned
-        by the one that left out fewest.
+        `blocks`: how often both called which, by place in the model. Not where the known ones are the same, nor where
+        blocks that are known were not called, or less often and none makes more, unless more parameters want gradients:
+        steps that leave blocks out at random, or whole forward passes, are planned by the one that left out fewest.
         """
         occasion, self.under_way, self.grown = self.under_way, None, None
         assert occasion is not None
@@ -94,14 +95,17 @@ class Measuring:
         known, self.known = self.known, occasion
         if not before or occasion.trainable > known.trainable:
             return True
-        if not blocks[0] <= blocks[1]:
+        if not {*blocks[0]} <= {*blocks[1]}:
             self.known = known
             return False
         larger = occasion.given.bytes > known.given.bytes or _made(layers) > _made(before)
         if occasion.given.bytes < known.given.bytes:
             self.known = replace(occasion, given=known.given)  # a smaller pass of other operators, or larger inside
-        same = [one.names for one in before] == [one.names for one in layers] and occasion.adds <= known.adds
-        return larger or not same
+        names = [one.names for one in before], [one.names for one in layers]
+        fewer = blocks[1] < blocks[0] and {*names[1]} <= {*names[0]} and not larger
+        if fewer and occasion.adds <= known.adds:
+            self.known = known
+        return larger or not (fewer or names[0] == names[1]) or occasion.adds > known.adds
 
 
 def _made(layers: Sequence[Layer]) -> int:

@@ -354,7 +354,7 @@ class RecomputeSession:
     def _measured(self, walk: Walk, layers: list[Layer]) -> None:
         """A step was measured, the first one or another: the next pass begins with a plan for it."""
         layers = self._by_calls(walk, layers)
-        called, measurement = (self._numbering.places, walk.numbering.places), walk.measurement
+        called, measurement = (self._numbering.counts, walk.numbering.counts), walk.measurement
         footprint = measurement.footprint()
         if not self._estimated:
             self._keeping.note_peak(footprint.most_bytes, measured=True)

@@ -216,7 +216,8 @@ class Walk(AbstractContextManager["Walk"]):
         call = Call(number, self._policy_of(number), self._last, number=self._told, log=self._memory)
         self._told += 1
         if self.numbering.order:
-            self._look_at_other(call)  # before one pass more takes its memory
+            one_more = call.policy is ON_DEMAND and torch._C._current_graph_task_id() == NO_BACKWARD
+            self._look_at_other(call, must=one_more and self.strayed)  # before one pass more takes its memory
         self._mark(mark_of(call.number, backward=False))
         self._last = call
         if index in self._in_pass:  # another forward pass of several that have one plan
@@ -273,22 +274,32 @@ class Walk(AbstractContextManager["Walk"]):
         highest, self._highest = self._highest, max(self._highest, number)
         return number < highest
 
-    def _look_at_other(self, call: Call) -> None:
-        """Whether the call was like those that were measured; if not, the pass may have to store nothing.
+    def _look_at_other(self, call: Call, *, must: bool = False) -> None:
+        """Whether the call was like those that were measured; if not, the pass may have to store nothing, or `must`.
 
-        So may all that are under way where several forward passes have one plan, which leaves no room for one more.
+        So may all that are under way where several forward passes have one plan, which leaves no room for one more, nor
+        for another order.
         """
         most = call.policy.store.most_bytes
         if most and call.tape is not None:
             self.growth = max(self.growth, call.tape.asked_bytes / most)
         other = self.strayed or self.growth > 1
-        if self._gave_way or self.on_other is None or not other or not self.on_other(self.strayed, self.growth):
+        if self._gave_way or self.on_other is None or not other:
+            return
+        if not self.on_other(self.strayed, self.growth) and not must:
             return
         self._gave_way = True
         for one in self.calls if self.numbering.order else (call, *calls_before(call)):
             one.policy = ON_DEMAND
             if one.tape is not None:
                 one.tape.drop(list(range(len(one.tape))))
+
+    def _overtakes(self, call: Call) -> bool:
+        """Whether the call behind it may still go back, of several forward passes that have one plan."""
+        if not self.numbering.order or self._last is None:
+            return False
+        behind = next((one for one in (self._last, *calls_before(self._last)) if one.before is call), None)
+        return behind is not None and behind.backward_waits is None and not behind.finished
 
     def _look_at_given(self, call: Call, given: Sequence[torch.Tensor]) -> None:
         """Whose storages those are, each the first block's that was given it in this forward pass.
@@ -411,9 +422,12 @@ class Walk(AbstractContextManager["Walk"]):
         if call.backward_waits is not None:
             self._begin_again(call)
             return
-        if call is self._last and self._at < len(self.numbering.order):  # what later passes were to move is there
+        overtakes = self._overtakes(call)
+        if overtakes or (
+            call is self._last and self._at < len(self.numbering.order)
+        ):  # what later passes moved is there
             self.strayed = True
-            self._look_at_other(call)
+            self._look_at_other(call, must=overtakes)
         now = len(self.windows.waits)
         self.windows.end_pauses()
         self._mark(mark_of(call.number, backward=True))

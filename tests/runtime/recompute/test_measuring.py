@@ -1,5 +1,6 @@
 """Steps that are measured again: the first pass was like no later one, sequences grow, layers are thawed."""
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 
@@ -229,10 +230,13 @@ def _occasion(given_bytes: int, trainable: int = 4, adds: bool = False) -> Occas
     return Occasion(Given(given_bytes, 10 * given_bytes), trainable, adds)
 
 
+NONE, ONE, BOTH = Counter[int](), Counter((0,)), Counter((0, 1))
+
+
 def test_what_is_measured_again_and_what_replaces_it() -> None:
     measuring, first = Measuring(), _occasion(100)
     measuring.begin(first)
-    assert measuring.end([], _layers("a"), (set(), {0}))
+    assert measuring.end([], _layers("a"), (NONE, ONE))
     assert not measuring.wanted(first, planned=True) and not measuring.wanted(_occasion(90, 4), planned=True)
     assert measuring.wanted(_occasion(101, 4), planned=False), "larger: also in the first step"
     assert measuring.wanted(_occasion(100, 4, adds=True), planned=False)
@@ -241,38 +245,46 @@ def test_what_is_measured_again_and_what_replaces_it() -> None:
     assert measuring.wanted(_occasion(90, 4), planned=True)
     measuring.begin(_occasion(90, 4))
     assert measuring.wanted(_occasion(90, 4), planned=True), "until one has had its backward pass: this may be none"
-    assert not measuring.end(_layers("a"), _layers("a"), ({0}, {0})), "the same again"
+    assert not measuring.end(_layers("a"), _layers("a"), (ONE, ONE)), "the same again"
     assert measuring.known == first and not measuring.wanted(_occasion(90, 4), planned=True)
     measuring.begin(_occasion(90, 4))
-    assert measuring.end(_layers("a"), _layers("b"), ({0}, {0})) and measuring.known == first
+    assert measuring.end(_layers("a"), _layers("b"), (ONE, ONE)) and measuring.known == first
     measuring.begin(_occasion(200, 4))
-    assert not measuring.end(_layers("b"), _layers("b"), ({0, 1}, {0})), "a block was left out by chance"
+    assert not measuring.end(_layers("b"), _layers("b"), (BOTH, ONE)), "a block was left out by chance"
     assert measuring.known == first
     measuring.begin(_occasion(100, 2))
-    assert not measuring.end(_layers("b"), _layers("b"), ({0, 1}, {0})), "a block was frozen"
+    assert not measuring.end(_layers("b"), _layers("b"), (BOTH, ONE)), "a block was frozen"
     measuring.begin(_occasion(100, 6))
-    assert measuring.end(_layers("b"), _layers("b"), ({0, 1}, {0})), "others were thawed"
+    assert measuring.end(_layers("b"), _layers("b"), (BOTH, ONE)), "others were thawed"
     assert not measuring.wanted(_occasion(100, 2), planned=True), "a discriminator, frozen for a while"
     for _ in range(MOST_STRAYED - 1):
         measuring.strayed = True
         assert measuring.wanted(_occasion(100, 2), planned=True) and measuring.follows
         measuring.begin(_occasion(100, 2))
-        assert measuring.end(_layers("b"), _layers("c"), ({0}, {0}))
+        assert measuring.end(_layers("b"), _layers("c"), (ONE, ONE))
     measuring.strayed = True
     assert not measuring.wanted(_occasion(100, 2), planned=True) and not measuring.follows, "every step is another one"
     measuring.times = MOST_MEASURED + 1
     assert not measuring.wanted(_occasion(1000, 9), planned=True)
     adding = Measuring(times=1, known=first)
     adding.begin(_occasion(90, 4, adds=True))
-    assert adding.end(_layers("a"), _layers("a"), ({0}, {0})), "a smaller pass that adds to gradients"
+    assert adding.end(_layers("a"), _layers("a"), (ONE, ONE)), "a smaller pass that adds to gradients"
     assert adding.known == _occasion(100, 4, adds=True)
+
+
+def test_steps_of_fewer_forward_passes_replace_none_of_more() -> None:
+    for layers, replaces in ((_layers("b"), False), (_layers("a"), True)):
+        measuring = Measuring(times=1, known=_occasion(100))
+        measuring.begin(_occasion(90))
+        assert measuring.end(_layers("b") * 2, layers, (Counter((0, 0)), ONE)) == replaces
+        assert measuring.known == _occasion(100)
 
 
 def test_growth_inside_is_measured_where_it_may_come_again() -> None:
     """Not in the next pass if that one is given less; nor is a little growth, for which plans are corrected."""
     measuring, small, large = Measuring(), _made(100), _made(300)
     measuring.begin(_occasion(100))
-    assert measuring.end([], small, (set(), {0}))
+    assert measuring.end([], small, (NONE, ONE))
     assert not measuring.look(strayed=False, growth=GROWTH, given=Given(100, 1000)) and measuring.grown is None
     assert measuring.follows_from(strayed=False, growth=2.0), "the pass stores nothing"
     assert measuring.look(strayed=False, growth=2.0, given=Given(90, 2000)), "and is no reason to plan for less"
@@ -281,11 +293,11 @@ def test_growth_inside_is_measured_where_it_may_come_again() -> None:
     rows = Occasion(Given(90, 2000), 4)
     assert measuring.wanted(rows, planned=True)
     measuring.begin(rows)
-    assert measuring.end(small, large, ({0}, {0})), "its blocks make more"
+    assert measuring.end(small, large, (ONE, ONE)), "its blocks make more"
     assert not measuring.wanted(rows, planned=True) and not measuring.wanted(_occasion(100), planned=True)
     measuring.look(strayed=False, growth=2.0, given=Given(90, 2000))
     measuring.begin(rows)
-    assert not measuring.end(large, small, ({0}, {0})), "this one was smaller"
+    assert not measuring.end(large, small, (ONE, ONE)), "this one was smaller"
     measuring.times = MOST_MEASURED + 1
     assert not measuring.follows_from(strayed=False, growth=2.0)
 

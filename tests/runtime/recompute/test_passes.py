@@ -185,24 +185,50 @@ def test_recomputation_alone_is_not_faster_than_a_joint_plan(name: str, share: f
 
 
 @pytest.mark.usefixtures("quick")
-def test_steps_of_fewer_and_of_more_passes_than_the_measured_one_keep_their_bits() -> None:
-    """Fewer are the plan's first ones; what the plan does not know runs again."""
+@pytest.mark.parametrize("counts", [(2, 2, 1, 2, 3, 2), (3, 3, 2, 3, 2, 2, 3, 2, 2, 3), (2, 2, 3, 1, 3, 1, 3, 1, 3)])
+def test_steps_of_fewer_and_of_more_passes_than_the_measured_one(counts: Sequence[int]) -> None:
+    """Fewer are the plan's first ones, and replace none; for more, all runs again, however often they come."""
     device = prepared("sim")
 
     def varied(device: torch.device) -> Trainee:
-        model, counts = Triplet().to(device), iter((2, 2, 1, 2, 3, 2))
+        model, left = Triplet().to(device), iter(counts)
         images = [torch.randn(8, 3, 32, 32).to(device) for _ in range(3)]
 
         def loss() -> torch.Tensor:
-            return torch.stack([model.encoded(one).square().sum() for one in images[: next(counts)]]).sum()
+            return torch.stack([model.encoded(one).square().sum() for one in images[: next(left)]]).sum()
 
         return Trainee(model, tuple(model.blocks), loss)
 
-    plain = trained(device, varied, steps=6)
+    plain = trained(device, varied, steps=len(counts))
     budget = int(0.9 * max(plain.peaks[1:3]))
-    kept = trained(device, varied, budget=budget, solver="joint", around=True, steps=6)
+    kept = trained(device, varied, budget=budget, solver="joint", around=True, steps=len(counts))
     assert kept.equals(plain) and kept.session is not None
     assert max(kept.peaks[1:]) <= budget and len(kept.session.layers) > 4
+
+
+@pytest.mark.usefixtures("quick")
+def test_passes_that_go_back_one_by_one_where_the_measured_ones_went_back_as_one() -> None:
+    """What is stored goes then: it stayed longer than planned, so that plans for less followed until there was none."""
+    device = prepared("sim")
+
+    def varied(device: torch.device) -> Trainee:
+        model, turns = Triplet().to(device), itertools.count()
+        images = [torch.randn(8, 3, 32, 32).to(device) for _ in range(3)]
+
+        def loss() -> torch.Tensor:
+            losses = [model.encoded(one).square().sum() for one in images]
+            if next(turns) % 2:
+                for one in losses[:-1]:
+                    one.backward()  # type: ignore[no-untyped-call]
+                return losses[-1]
+            return torch.stack(losses).sum()
+
+        return Trainee(model, tuple(model.blocks), loss)
+
+    plain = trained(device, varied, steps=8)
+    budget = int(0.6 * max(plain.peaks[1:]))
+    kept = trained(device, varied, budget=budget, solver="joint", around=True, steps=8)
+    assert kept.equals(plain) and max(kept.peaks[1:]) <= budget
 
 
 def calls_of(*passes: Sequence[int], back: Sequence[int] = ()) -> list[Call]:

@@ -10,9 +10,8 @@ import networkx as nx
 
 from runtime.recompute.calls import Call, calls_before
 
-MOST_CALLS = 32
-"""So many calls of several forward passes have numbers of their own at most: solvers know each one's operators, and
-`opt` took 1 s for 32 calls of an unrolled recurrence, 21 s for 40 and all of its minute from 48 on."""
+MOST_CALLS = 128
+"""So many calls of several forward passes have numbers of their own at most: each has its operators in the problem."""
 
 
 @dataclass(frozen=True)

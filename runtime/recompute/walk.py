@@ -250,9 +250,9 @@ class Walk(AbstractContextManager["Walk"]):
         return result
 
     def _run_frozen(self, index: int, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Of a call that nothing wants gradients of autograd keeps nothing: it is none of the pass's.
+        """A call of which nothing wants gradients: autograd keeps nothing of it, so it is no part of a pass.
 
-        Where its result has one all the same, through tensors that the block was not given, later calls are recorded.
+        Its result may want some all the same, by tensors that the block was not given: its later calls are recorded.
         """
         result = forward(*args, **kwargs)
         if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in tree_leaves(result)):
@@ -422,10 +422,8 @@ class Walk(AbstractContextManager["Walk"]):
         if call.backward_waits is not None:
             self._begin_again(call)
             return
-        overtakes = self._overtakes(call)
-        if overtakes or (
-            call is self._last and self._at < len(self.numbering.order)
-        ):  # what later passes moved is there
+        overtakes, fewer = self._overtakes(call), call is self._last and self._at < len(self.numbering.order)
+        if overtakes or fewer:  # what the passes that are missing were to move is still there
             self.strayed = True
             self._look_at_other(call, must=overtakes)
         now = len(self.windows.waits)

@@ -107,9 +107,9 @@ def test_afterwards_the_blocks_are_as_before_and_nothing_holds_the_walk(device: 
     assert alive() is None
 
 
-def frozen(device: torch.device, *, rows: int = 2048) -> Trainee:
+def frozen(device: torch.device) -> Trainee:
     """Fine-tuning: the first block is as it was, and its input is data."""
-    model, data = network(device), torch.randn(rows, 32).to(device)
+    model, data = network(device), torch.randn(2048, 32).to(device)
     model[0].requires_grad_(False)
     return Trainee(model, tuple(model), lambda: model(data).square().mean())
 

@@ -3,6 +3,7 @@
 import multiprocessing
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from solvers.ir.replan import ReplanPlan, ReplanProblem
+from solvers.ir.replan import NewPipeline, ReplanPlan, ReplanProblem
 from solvers.ir.solution import Limits, Solution, Solver
 from solvers.planner import require_clean
 from solvers.replan import Algorithm1, ExactReplan
@@ -122,8 +123,14 @@ def middle(values: Sequence[float | None]) -> float | None:
     return median(known) if known else None
 
 
+def counted(pipelines: Sequence[NewPipeline]) -> list[list[Any]]:
+    """Layers of each stage, microbatches, and how many pipelines are such; hundreds may be alike."""
+    alike = Counter((tuple(one.layers), one.microbatches) for one in pipelines)
+    return [[list(layers), microbatches, count] for (layers, microbatches), count in alike.items()]
+
+
 def figures_of(found: Sequence[Answer]) -> dict[str, Any]:
-    """The figures of one planner over several draws: medians, and the largest gap."""
+    """The figures of one planner over several draws: medians, the largest gap, and the last plan's pipelines."""
     gaps = [one.gap for one in found if one.gap is not None]
     last = found[-1].solution
     return {
@@ -136,7 +143,7 @@ def figures_of(found: Sequence[Answer]) -> dict[str, Any]:
         "longest_s": max(one.cold_s for one in found),
         "processor_s": max(one.processor_s for one in found),
         "again_s": middle([one.again_s for one in found]),
-        "pipelines": [[list(one.layers), one.microbatches] for one in last.plan.pipelines] if last.plan else None,
+        "pipelines": counted(last.plan.pipelines) if last.plan else None,
         "reasons": sorted({one.solution.reason or "" for one in found if one.solution.plan is None}),
         "policies": sorted({one.solution.plan.policy for one in found if one.solution.plan is not None}),
     }

@@ -10,6 +10,7 @@ from experiments.cluster.planning import (
     Answer,
     DrawnFailure,
     answers,
+    counted,
     failed_problem,
     figures_of,
     middle,
@@ -108,6 +109,17 @@ def test_a_median_is_of_what_is_known(values: list[float | None], median: float 
     assert middle(values) == median
 
 
+def test_pipelines_alike_are_counted() -> None:
+    """Two of three stand in one row, with how many there are."""
+    long, short = ((3, 1), 6), ((2, 2), 5)
+    pipelines = [
+        NewPipeline(layers=layers, nodes=(2 * place, 2 * place + 1), microbatches=microbatches)
+        for place, (layers, microbatches) in enumerate((long, short, long))
+    ]
+    assert counted(pipelines) == [[[3, 1], 6, 2], [[2, 2], 5, 1]]
+    assert counted([]) == []
+
+
 def test_figures_of_draws_are_medians_and_the_worst_gap() -> None:
     """Three draws, of which the second has no plan; the last one's pipelines stand for all."""
     drawn = [
@@ -125,7 +137,7 @@ def test_figures_of_draws_are_medians_and_the_worst_gap() -> None:
         "longest_s": 8.0,
         "processor_s": 4.0,
         "again_s": 1.0,
-        "pipelines": [[[3, 1], 6]],
+        "pipelines": [[[3, 1], 6, 1]],
         "reasons": ["nobody holds layer 3"],
         "policies": ["dynamic", "reroute"],
     }

@@ -10,9 +10,13 @@
 namespace bayplan::swap {
 namespace {
 
+// Within a transform of torch.func every call goes through its layers first, which refuse to write to what they wrap.
 const c10::DispatchKeySet kAboveKernels =
     c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset | c10::python_ks |
-    c10::DispatchKeySet({c10::DispatchKey::Functionalize, c10::DispatchKey::PreDispatch});
+    c10::DispatchKeySet({c10::DispatchKey::Functionalize, c10::DispatchKey::PreDispatch,
+                         c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                         c10::DispatchKey::FuncTorchDynamicLayerBackMode, c10::DispatchKey::FuncTorchVmapMode,
+                         c10::DispatchKey::VmapMode});
 
 }  // namespace
 

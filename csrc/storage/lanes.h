@@ -30,7 +30,8 @@ at::Tensor bytes_at(void* address, size_t bytes, c10::Device device);
 // Copies asynchronously on a stream; the caller keeps both ends alive until an event recorded after it.
 void copy_on(c10::Stream stream, const at::Tensor& to, const at::Tensor& from);
 
-// Inside, the thread's operators are the engine's own: no observer, autograd, autocast or Python mode sees them.
+// Inside, the thread's operators are the engine's own: no observer, autograd, autocast, Python mode or transform of
+// torch.func sees them.
 class Quiet {
  public:
   Quiet();

@@ -98,6 +98,7 @@ class Generation:
         self._sizes: list[int] = []
         self._unplanned_size = 0
         self._tightening = Tightening(budget_bytes)
+        self._short = False  # no policy alone keeps the budget
         self._before: PolicyResult | None = None  # as a policy ran that is tried once more
         self._failures = 0
         self._mean_swaps: float | None = None
@@ -140,12 +141,16 @@ class Generation:
 
     @property
     def _more(self) -> list[PolicyChoice]:
-        """What is tried, too: where sizes vary, or else where launching copies takes long."""
+        """What is tried, too: where sizes vary, or else where launching copies takes long, or memory is short."""
         if self.varies:
-            return [choice for choice in self._others if choice.tried != "launches"]
-        if not launches_tell(self.results, self._launch_us):
-            return []
-        return [choice for choice in self._others if choice.tried != "varied"]
+            return [choice for choice in self._others if choice.tried in ("varied", "either")]
+        tell = launches_tell(self.results, self._launch_us)
+        return [
+            choice
+            for choice in self._others
+            if (tell and choice.tried in ("launches", "either"))
+            or (self._short and (choice.gaps or choice.tried == "short"))
+        ]
 
     def fail(self, remark: str) -> None:
         """An iteration could not be profiled; as many failures as policies close the generation."""
@@ -449,6 +454,7 @@ class Generation:
             if least is None or least <= self._aim_bytes:
                 raise
         self.remark = self._out_of_reach(least, "policies are made for that")
+        self._short = True
         self._aim_bytes = least
         return choice.planner(self._host)(graph, self._hardware, least)
 

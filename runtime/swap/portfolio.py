@@ -19,15 +19,15 @@ class PolicyChoice:
     """A planner of kind `swap` and its parameters; `time_s` limits planners that search (seconds of host time).
 
     `tried` always, or only where sizes are `varied` from iteration to iteration, where they are not and `launches` of
-    copies take long, or in `either` case. With `residents` parameters and the optimizer's states may leave, too, where
-    memory is counted in exact bytes. With `gaps`, there too, any tensor may leave between any two of its uses, and more
-    than once.
+    copies take long, in `either` case, or where memory is `short`: no policy before it alone keeps the budget. With
+    `residents` parameters and the optimizer's states may leave, too, where memory is counted in exact bytes. With
+    `gaps`, there too, any tensor may leave between any two of its uses, and more than once.
     """
 
     solver: str = "greedy-swap"
     parameters: Mapping[str, object] = field(default_factory=dict)
     time_s: float = TIME_S
-    tried: Literal["always", "varied", "launches", "either"] = "always"
+    tried: Literal["always", "varied", "launches", "either", "short"] = "always"
     residents: bool = False
     gaps: bool = False
 
@@ -65,7 +65,10 @@ FEW_RESIDENTS = PolicyChoice(parameters={"fewest": True}, tried="launches", resi
 
 GAPS = PolicyChoice(parameters={"fewest": True}, tried="either", gaps=True)
 """Likewise: what waits through several passes of one iteration, as an optimizer's history does while its closure is
-evaluated, frees memory in each of them for the launches of one."""
+evaluated, frees memory in each of them for the launches of one. Also where memory is short: what is used again and
+again within one pass (fixed points, penalties on gradients) frees none between its forward and backward use."""
+ALL_GAPS = PolicyChoice(tried="short", gaps=True)
+"""Likewise. Where most of what is there must leave at some moment, the fewest tensors are not what takes least time."""
 
 
 def portfolio(solver: str | Sequence[PolicyChoice], policies: int) -> tuple[PolicyChoice, ...]:
@@ -77,7 +80,7 @@ def portfolio(solver: str | Sequence[PolicyChoice], policies: int) -> tuple[Poli
     if isinstance(solver, str):
         first = PolicyChoice(solver=solver)
         others = (choice for choice in _variety() if choice != first)
-        chosen = (first, *islice(others, max(policies - 1, 0)), FEWEST, RESIDENTS, FEW_RESIDENTS, GAPS)
+        chosen = (first, *islice(others, max(policies - 1, 0)), FEWEST, RESIDENTS, FEW_RESIDENTS, GAPS, ALL_GAPS)
     else:
         require("solver", solver, Sequence, "a planner's name, or a list of PolicyChoice")
         chosen = tuple(solver)

@@ -69,33 +69,23 @@ class SegmentLimit:
             _let_operators_run_again()
             own = WeakMethod(self.adapt)  # the engine keeps what it is given
             engine.set_more(lambda: None if (adapt := own()) is None else adapt(failed=True))
-        self.limit_bytes = self._without_arena_bytes = budget_bytes
-        self._two_pages_bytes = 0
-        if self._by_pages:
-            self.limit_bytes = budget_bytes - LARGE_SEGMENT
-            small = _small_bytes(device) + SMALL_SEGMENT
-            one_page = LARGE_SEGMENT + small + SMALL_LEFT
-            if self.limit_bytes < one_page:  # small requests, or that page, would have less than of a smaller budget
-                self.limit_bytes = min(self._whole_pages(small), one_page)
-            self._without_arena_bytes = self.limit_bytes
-            self._two_pages_bytes = self._two_pages(small) if self.cuts else 0
-            self.limit_bytes = max(self.limit_bytes, self._two_pages_bytes)
+        self._small_at_first = _small_bytes(device) + SMALL_SEGMENT if self._by_pages else 0
+        self._without_arena_bytes, self._two_pages_bytes = self._limits(budget_bytes)
+        self.limit_bytes = max(self._without_arena_bytes, self._two_pages_bytes)
 
     @property
     def _by_pages(self) -> bool:
         return self.settings is not None and self.settings.expandable
 
-    def _whole_pages(self, small_bytes: int) -> int:
-        """A limit under which pages for large requests leave so little to small ones, which need so much."""
-        least = int(self._budget_bytes >= LARGE_SEGMENT + LEAST_SMALL)
-        pages = max(least, (self._budget_bytes - small_bytes - SMALL_LEFT // 2) // LARGE_SEGMENT)
-        return min(self._budget_bytes, pages * LARGE_SEGMENT + small_bytes + SMALL_LEFT)
-
-    def _two_pages(self, small_bytes: int) -> int:
-        """A limit under which two pages, an arena, leave small requests what they need at first; 0 if they do not."""
-        if self._budget_bytes < 2 * LARGE_SEGMENT + small_bytes + SMALL_SEGMENT:
-            return 0
-        return min(self._budget_bytes, 2 * LARGE_SEGMENT + small_bytes + SMALL_LEFT - SMALL_SEGMENT)
+    def _limits(self, budget_bytes: int) -> tuple[int, int]:
+        """What the allocator is told at first of such a budget, without an arena and with one; 0 where it has none."""
+        if not self._by_pages:
+            return budget_bytes, 0
+        limit, small = budget_bytes - LARGE_SEGMENT, self._small_at_first
+        one_page = LARGE_SEGMENT + small + SMALL_LEFT
+        if limit < one_page:  # small requests, or that page, would have less than of a smaller budget
+            limit = min(_whole_pages(budget_bytes, small), one_page)
+        return limit, _two_pages(budget_bytes, small) if self.cuts else 0
 
     def adapt(self, *, failed: bool = False) -> None:
         """What small requests need is known, as an iteration ends or an operator fails: the rest goes to others."""
@@ -105,7 +95,7 @@ class SegmentLimit:
         if self._engine.only_small:
             limit = max(self.limit_bytes, min(self._budget_bytes, small + SMALL_LEFT))
         elif self.pool_bytes and (failed or self._budget_bytes >= FEW_PAGES * LARGE_SEGMENT):
-            limit = max(self._whole_pages(small), self.limit_bytes if failed else 0)
+            limit = max(_whole_pages(self._budget_bytes, small), self.limit_bytes if failed else 0)
         elif not self.pool_bytes and self.limit_bytes == self._two_pages_bytes:
             limit = self._without_arena_bytes  # nobody has taken both pages at once
         else:
@@ -147,8 +137,15 @@ class SegmentLimit:
         least = self._engine.least_bytes if asked is None else self._engine.least_bytes_for(asked)
         if self.settings is None or least == 0:
             return None
-        more = (self.limit_bytes // SMALL_SEGMENT + 1) * SMALL_SEGMENT  # it holds whole segments
-        return max(least, more) + (self._budget_bytes - self.limit_bytes)
+        least = max(least, _next_segment(self.limit_bytes))  # it holds whole segments
+        budget = max(least, _next_segment(self._budget_bytes))
+        while max(*self._limits(budget), self._adapted(budget)) < least:
+            budget += SMALL_SEGMENT
+        return budget
+
+    def _adapted(self, budget_bytes: int) -> int:
+        """The limit of such a budget once it is known what small requests need."""
+        return _whole_pages(budget_bytes, self._engine.small_peak_bytes) if self._by_pages else budget_bytes
 
     def give_cache_back(self) -> None:
         """Segments that others left may lie wrong for what comes: let the allocator begin with those in use.
@@ -180,6 +177,24 @@ class SegmentLimit:
         if self.settings is None:
             return None
         return max(earlier_bytes, memory_stats(self._device).reserved_peak_bytes if active else 0)
+
+
+def _whole_pages(budget_bytes: int, small_bytes: int) -> int:
+    """A limit under which pages for large requests leave so little to small ones, which need so much."""
+    least = int(budget_bytes >= LARGE_SEGMENT + LEAST_SMALL)
+    pages = max(least, (budget_bytes - small_bytes - SMALL_LEFT // 2) // LARGE_SEGMENT)
+    return min(budget_bytes, pages * LARGE_SEGMENT + small_bytes + SMALL_LEFT)
+
+
+def _two_pages(budget_bytes: int, small_bytes: int) -> int:
+    """A limit under which two pages, an arena, leave small requests what they need at first; 0 if they do not."""
+    if budget_bytes < 2 * LARGE_SEGMENT + small_bytes + SMALL_SEGMENT:
+        return 0
+    return min(budget_bytes, 2 * LARGE_SEGMENT + small_bytes + SMALL_LEFT - SMALL_SEGMENT)
+
+
+def _next_segment(size: int) -> int:
+    return (size // SMALL_SEGMENT + 1) * SMALL_SEGMENT
 
 
 def _small_bytes(device: torch.device) -> int:

@@ -24,7 +24,7 @@ SMALL_LEFT = 9 << 20
 LEAST_SMALL = SMALL_SEGMENT
 """Small requests have to do with so much, rather than that no page is left to others."""
 FEW_PAGES = 4
-"""A budget of fewer pages stays as it is unless an operator fails: which the first iteration leaves free is chance."""
+"""Of a budget of fewer pages none is left to small requests in turn: some operator may need it."""
 
 
 LEAST_SEEN = 4096
@@ -94,8 +94,9 @@ class SegmentLimit:
             return
         if self._engine.only_small:
             limit = max(self.limit_bytes, min(self._budget_bytes, small + SMALL_LEFT))
-        elif self.pool_bytes and (failed or self._budget_bytes >= FEW_PAGES * LARGE_SEGMENT):
-            limit = max(_whole_pages(self._budget_bytes, small), self.limit_bytes if failed else 0)
+        elif self.pool_bytes:
+            few = self._budget_bytes < FEW_PAGES * LARGE_SEGMENT
+            limit = max(_whole_pages(self._budget_bytes, small), self.limit_bytes if few or failed else 0)
         elif not self.pool_bytes and self.limit_bytes == self._two_pages_bytes:
             limit = self._without_arena_bytes  # nobody has taken both pages at once
         else:

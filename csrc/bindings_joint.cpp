@@ -36,6 +36,7 @@ joint::Given given(const py::object& from) {
   made.again = list(from.attr("again"));
   made.tail = list(from.attr("tail"));
   made.move = list(from.attr("move"));
+  made.sent = list(from.attr("sent"));
   made.read = list(from.attr("read"));
   made.waits = flags(from.attr("waits"));
   made.sync = list(from.attr("sync"));

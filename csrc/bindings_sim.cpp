@@ -235,6 +235,9 @@ void read_launches(int64_t* numbers) {
   numbers[2] = reading.end;
   numbers[3] = reading.host_waits;
   numbers[4] = reading.read;
+  numbers[5] = reading.sent;
+  numbers[6] = reading.beside;
+  numbers[7] = reading.stream;
 }
 
 // For `runtime._C.set_host_registrar`, as storage/registrar.h lays it out.
@@ -256,7 +259,7 @@ PYBIND11_MODULE(_sim, m) {
   m.attr("handover_observer") = py::capsule(reinterpret_cast<void*>(&sim::hand_over), "bayplan.handover");
   m.def("read_launches", [] {
     const sim::LaunchReading reading = Machine::get().read_launches();
-    return py::make_tuple(reading.device, reading.launch, reading.end, reading.host_waits, reading.read);
+    return py::make_tuple(reading.device, reading.launch, reading.end, reading.host_waits, reading.read, reading.sent);
   });
   m.attr("launch_meter") = py::capsule(reinterpret_cast<void*>(&read_launches), "bayplan.launches");
   m.attr("host_registrar") = py::capsule(&host_registrar, "bayplan.registrar");

@@ -21,7 +21,7 @@ def stop_light() -> list[int]:
     """End the light recording; the operators' ids in order."""
 
 def set_launch_meter(meter: object | None) -> None:
-    """Let the simulated device tell what launching costs: a capsule `bayplan.launches` of `void (*)(int64_t[5])`.
+    """Let the simulated device tell what launching costs: a capsule `bayplan.launches` of `void (*)(int64_t[8])`.
 
     It writes the numbers of `MemoryLog.launches` for all that ran on the current stream since it was asked last.
     """
@@ -693,8 +693,9 @@ class MemoryLog:
     `events`: the tape by number (-1: none), what happened, its index, the most bytes since the event before, and now.
     `follow`: also tell when a tensor's storage is read by others, or gone; `index` is below 0, as it is no value's.
     `launches`: by event, what launching has cost since the one before, as in `OperatorRecord.launch` (0 where the event
-    does not ask; what the host waited for as bits: an operator 1, the stream 2, the device 4) and what copies took for
-    which it did, and last what it has since, as of the first call; None where the device does not tell.
+    does not ask; what the host waited for as bits: an operator 1, the stream 2, the device 4), what copies took for
+    which it did, and what those did for which nobody has, what ran on other streams, and the stream; and last what it
+    has since, as of the first call; None where the device does not tell.
     `requests`: by event, how many blocks the allocator had given and taken back by then. `places`: of each storage that
     was followed the tape, the index, its address, and the event before which it was there. From
     `stop` on nothing is told, though tapes live on.
@@ -706,7 +707,7 @@ class MemoryLog:
     def follow(self, tape: int, index: int, tensor: torch.Tensor) -> None: ...
     @property
     def events(self) -> list[tuple[int, int, int, int, int]]: ...
-    def launches(self) -> list[tuple[int, int, int, int, int]] | None: ...
+    def launches(self) -> list[list[int]] | None: ...
     @property
     def requests(self) -> list[int]: ...
     @property
@@ -754,7 +755,7 @@ class Tape:
     def drop(self, nodes: list[int]) -> None: ...
     def begin_retained(self) -> None: ...
     def end_retained(self) -> None: ...
-    def pause_before(self, nodes: list[int], then: Callable[[int], None]) -> None: ...
+    def pause_before(self, nodes: list[int], then: Callable[[int], None], gathers: bool) -> None: ...
     def held(self, node: int) -> list[torch.Tensor | None]: ...
 
 class WeakBytes:

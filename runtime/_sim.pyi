@@ -14,11 +14,12 @@ handover_observer: object
 launch_meter: object
 """What `runtime._C.set_launch_meter` takes: the profiler asks it what launching cost since it asked last."""
 
-def read_launches() -> tuple[int, int, int, int, int]:
+def read_launches() -> tuple[int, int, int, int, int, int]:
     """What the work since the last reading costs on the thread's device and current stream, in nanoseconds.
 
     The device's own time; the host's until all is issued; that to the end of the work, the device being idle; what the
-    host waited for, as bits (an operator 1, the stream 2, the device 4); what copies to the host took for which it did.
+    host waited for, as bits (an operator 1, the stream 2, the device 4); what copies to the host took for which it did,
+    and those for which nobody has waited.
     """
 
 host_registrar: object

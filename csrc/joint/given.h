@@ -13,7 +13,8 @@ struct Given {
   std::vector<int64_t> time, size, workspace, out_time, in_time;
   std::vector<int64_t> launch, again, tail, move;  // The host's, where launches take time.
   std::vector<int64_t> sync;  // By stage: the host waits for it (1), for the lanes, too (2), or not.
-  std::vector<int64_t> read;  // What the lane out takes for numbers that the host then reads.
+  std::vector<int64_t> sent;  // What the lane out takes for what the program sends to the host, and
+  std::vector<int64_t> read;  // for numbers that the host then reads.
   std::vector<char> comm, replay, hideable, waits;
   std::vector<std::vector<int64_t>> inputs, users;  // Each op once, in ascending order.
   int64_t replays_from = 0, static_bytes = 0, budget = 0;

@@ -158,6 +158,7 @@ int64_t Lanes::ran(int64_t stage, int64_t start) {
   for (const int64_t op : state_.again[stage]) issue(op, end);
   if (!given_.comm[stage]) issue(stage, end);
   end = std::max(end, end_of_communication);
+  if (given_.sent[stage] > 0) end = out_free_ = std::max({end, host_free_, out_free_}) + given_.sent[stage];
   if (given_.sync[stage] > 0) host_free_ = std::max(host_free_, end);
   if (given_.sync[stage] > 1) host_free_ = std::max({host_free_, out_free_, in_free_});
   const int64_t read = given_.read[stage];

@@ -138,9 +138,9 @@ bool contains(const std::vector<uint32_t>& values, uint32_t value) {
 std::optional<LaunchTimes> ask_meter(c10::Device device) {
   const LaunchMeter meter = launch_meter.load();
   if (meter == nullptr || device.type() != metered.load()) return std::nullopt;
-  int64_t numbers[5];
+  int64_t numbers[8];
   meter(numbers);
-  return LaunchTimes{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
+  return LaunchTimes{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6], numbers[7]};
 }
 
 }  // namespace

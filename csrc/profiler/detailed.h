@@ -21,12 +21,15 @@ struct LaunchTimes {
   int64_t end;          // from the host's begin to the operator's end, the device being idle; 0 where nothing ran
   int64_t host_waited;  // the host waited, as bits: for the operator (1), the stream (2), the device (4)
   int64_t read;         // what copies to the host took that it waited for
+  int64_t sent;         // what others took, that nobody waited for
+  int64_t beside;       // what ran on other streams took
+  int64_t stream;       // the stream that all but `beside` is of
 };
 
 // Whether a recorder takes the reports of memory on the calling thread, and tells its `report_listener` of them.
 bool recorded_here();
 
-// Where a device knows what launching costs, it says so: the five numbers of `LaunchTimes` for all that ran on the
+// Where a device knows what launching costs, it says so: the eight numbers of `LaunchTimes` for all that ran on the
 // current stream since the last call.
 using LaunchMeter = void (*)(int64_t* numbers);
 void set_launch_meter(c10::DeviceType device, LaunchMeter meter);

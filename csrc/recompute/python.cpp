@@ -7,6 +7,8 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 
+#include <array>
+
 #include "recompute/hooks.h"
 #include "recompute/recorder.h"
 #include "recompute/tape.h"
@@ -328,7 +330,7 @@ void bind_tape(py::module_& module) {
       .def("drop", &Tape::drop, py::arg("nodes"))
       .def("begin_retained", &Tape::begin_retained)
       .def("end_retained", &Tape::end_retained)
-      .def("pause_before", &Tape::pause_before, py::arg("nodes"), py::arg("then"))
+      .def("pause_before", &Tape::pause_before, py::arg("nodes"), py::arg("then"), py::arg("gathers"))
       .def("held", &held_of, py::arg("node"))
       .def("__len__", [](const Tape& tape) { return tape.nodes().size(); });
   py::class_<WeakBytes>(module, "WeakBytes")
@@ -359,13 +361,15 @@ void bind_tape(py::module_& module) {
       py::arg("name"), py::arg("arguments"), py::arg("condition"));
 }
 
-using LaunchNumbers = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t>;
+using LaunchNumbers = std::array<int64_t, 8>;
 
 std::optional<std::vector<LaunchNumbers>> launches_of(MemoryLog& log) {
   const auto told = log.launches();
   if (!told.has_value()) return std::nullopt;
   std::vector<LaunchNumbers> all;
-  for (const LaunchTimes& one : *told) all.emplace_back(one.device, one.launch, one.end, one.host_waited, one.read);
+  for (const LaunchTimes& one : *told) {
+    all.push_back({one.device, one.launch, one.end, one.host_waited, one.read, one.sent, one.beside, one.stream});
+  }
   return all;
 }
 

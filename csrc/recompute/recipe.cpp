@@ -122,15 +122,17 @@ bool Recipe::find_composite(c10::Device device) const {
   return composite;
 }
 
-bool Recipe::tells_host(c10::ArrayRef<c10::IValue> inputs) const {
-  if (!target.has_value()) return tells_number;
+Recipe::Telling Recipe::tells_host(c10::ArrayRef<c10::IValue> inputs) const {
+  if (!target.has_value()) return tells_number ? Telling::kPlainly : Telling::kNo;
   const c10::IValue& to = inputs[*target];
   const c10::IValue& from = inputs[to.isTensor() ? 1 : 0];
-  if (!(to.isTensor() ? to.toTensor().is_cpu() : to.isDevice() && to.toDevice().is_cpu())) return false;
+  if (!(to.isTensor() ? to.toTensor().is_cpu() : to.isDevice() && to.toDevice().is_cpu())) return Telling::kNo;
   const at::Tensor& source = from.toTensor();
-  if (to.isTensor() && to.toTensor().dtype() != source.dtype()) return false;
-  if (!to.isTensor() && inputs[1].isInt() && inputs[1].toScalarType() != source.scalar_type()) return false;
-  return source.is_non_overlapping_and_dense();  // others are gathered or converted on the device
+  const bool converts = to.isTensor() ? to.toTensor().dtype() != source.dtype()
+                                      : inputs[1].isInt() && inputs[1].toScalarType() != source.scalar_type();
+  // The host converts, from a copy in order.
+  const bool plain = converts ? source.is_contiguous() : source.is_non_overlapping_and_dense();
+  return plain ? Telling::kPlainly : Telling::kGathered;
 }
 
 bool is_never_recorded(const c10::OperatorHandle& op) {

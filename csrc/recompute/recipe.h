@@ -51,8 +51,9 @@ struct Recipe {
     return answer == 0 ? find_composite(device) : answer > 0;
   }
 
-  // Whether such a call only copies to the host, and takes no memory of the device.
-  bool tells_host(c10::ArrayRef<c10::IValue> inputs) const;
+  // Whether such a call only copies to the host, and takes no memory of the device, or none but to gather there.
+  enum class Telling : uint8_t { kNo, kPlainly, kGathered };
+  Telling tells_host(c10::ArrayRef<c10::IValue> inputs) const;
 
  private:
   bool find_composite(c10::Device device) const;

@@ -28,7 +28,9 @@ void pause_before(const at::RecordFunction& frame) {
   const Recording& own = recording();
   if (!own.listens() || !own.tape->pauses()) return;
   const Recipe* recipe = find_recipe(frame);
-  if (recipe == nullptr || recipe->tells_host(frame.inputs())) return;
+  if (recipe == nullptr) return;
+  const Recipe::Telling tells = recipe->tells_host(frame.inputs());
+  if (tells == Recipe::Telling::kPlainly || (tells == Recipe::Telling::kGathered && !own.tape->gathers())) return;
   if (is_transparent(*recipe, frame.inputs(), own.tape->device())) return;
   const NotRecording quiet;
   own.tape->pause();

@@ -111,7 +111,8 @@ void Tape::end() {
   note(Happened::kEnd, kNone);
 }
 
-void Tape::pause_before(std::vector<NodeIndex> nodes, std::function<void(NodeIndex)> then) {
+void Tape::pause_before(std::vector<NodeIndex> nodes, std::function<void(NodeIndex)> then, bool gathers) {
+  gathers_ = gathers;
   std::sort(nodes.begin(), nodes.end(), std::greater<>());
   pauses_ = std::move(nodes);
   in_pause_ = std::move(then);

@@ -137,10 +137,12 @@ class Tape : public std::enable_shared_from_this<Tape> {
   const std::vector<std::string>& groups() const { return groups_; }
 
   // Before each of these nodes begins, in ascending order, `then` is told its index: the program has let go of the last
-  // one's temporaries by then. What the node reads and `then` sent away comes back.
-  void pause_before(std::vector<NodeIndex> nodes, std::function<void(NodeIndex)> then);
+  // one's temporaries by then. What the node reads and `then` sent away comes back. Copies to the host come before
+  // that; not those that gather on the device, where `gathers` says that this takes memory.
+  void pause_before(std::vector<NodeIndex> nodes, std::function<void(NodeIndex)> then, bool gathers);
   void pause();  // a node is about to begin
   bool pauses() const { return !pauses_.empty(); }
+  bool gathers() const { return gathers_; }
 
   // ---- what autograd saved
   // Autograd has saved a tensor of the value; `storage` is the value's.
@@ -269,6 +271,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   swap::Tape marks_;
   std::vector<std::string> groups_;
   std::vector<NodeIndex> pauses_;  // the next one last
+  bool gathers_ = false;
   std::function<void(NodeIndex)> in_pause_;
   bool paused_ = false;  // right before the open node
   std::shared_ptr<MemoryLog> log_;

@@ -18,6 +18,9 @@ struct LaunchReading {
   Nanoseconds end;     // From the host's begin to the end of the work, the device being idle; 0 without work.
   int64_t host_waits;  // Bits of `HostWait`.
   Nanoseconds read;    // What copies to the host took that it waited for.
+  Nanoseconds sent;    // What others took, that nobody has waited for.
+  Nanoseconds beside;  // What ran on other streams took.
+  int64_t stream;      // The stream that all but `beside` is of.
 };
 
 class LaunchMeter {
@@ -32,6 +35,10 @@ class LaunchMeter {
     from_device_.host += duration;
     from_host_.host += duration;
   }
+  void other(Nanoseconds launch, Nanoseconds duration) {
+    spend(launch);
+    beside_ += duration;
+  }
   void wait(HostWait what) {
     waited_ |= what;
     read_ += std::exchange(copied_, 0);
@@ -40,8 +47,14 @@ class LaunchMeter {
 
   // Starts anew.
   LaunchReading read() {
-    const LaunchReading reading{from_device_.device, from_host_.host, std::max<Nanoseconds>(0, from_host_.device),
-                                waited_, read_};
+    const LaunchReading reading{from_device_.device,
+                                from_host_.host,
+                                std::max<Nanoseconds>(0, from_host_.device),
+                                waited_,
+                                read_,
+                                copied_,
+                                beside_,
+                                0};
     *this = LaunchMeter();
     return reading;
   }
@@ -56,7 +69,7 @@ class LaunchMeter {
   Clocks from_device_{0, kFarBehind};
   Clocks from_host_{kFarBehind, 0};
   int64_t waited_ = 0;
-  Nanoseconds copied_ = 0, read_ = 0;
+  Nanoseconds copied_ = 0, read_ = 0, beside_ = 0;
 };
 
 }  // namespace sim

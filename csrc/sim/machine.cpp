@@ -311,15 +311,16 @@ void Machine::meter(size_t stream, Span span, bool is_to_host) {
   if (stream == host.metered) {
     host.meter.kernel(launch, span.end - span.start, is_to_host);
   } else {
-    host.meter.spend(launch);
+    host.meter.other(launch, span.end - span.start);
   }
 }
 
 LaunchReading Machine::read_launches() {
   std::lock_guard<std::recursive_mutex> held(lock);
   Host& host = hosts_[current_device()];
-  host.metered = current_stream();
-  return host.meter.read();
+  LaunchReading reading = host.meter.read();
+  reading.stream = streams_[std::exchange(host.metered, current_stream())].id;
+  return reading;
 }
 
 void Machine::note(size_t stream, const char* op, const char* kind, Span span, int64_t bytes) {

@@ -22,7 +22,8 @@ class Measured(NamedTuple):
     """What launching one operator costs, in nanoseconds.
 
     `device_ns` is the device's own time, the host being far ahead; `host_ns` the host's until all is issued, `end_ns`
-    that to the operator's end, both with an idle device, `read_ns` what copies to the host take that it waits for.
+    that to the operator's end, both with an idle device, `read_ns` what copies to the host take that it waits for,
+    `sent_ns` what those do for which nobody has waited yet.
     `host_waits`: for what, as bits: `OPERATOR`, that is for its own end; `STREAM`, for all before, `DEVICE`, for other
     streams, too, as the program asked between operators.
     """
@@ -32,6 +33,12 @@ class Measured(NamedTuple):
     end_ns: int
     host_waits: int
     read_ns: int = 0
+    sent_ns: int = 0
+
+    @property
+    def tells_host(self) -> bool:
+        """Whether the host waits, or something is on its way there: neither may be mixed with what leaves."""
+        return self.host_waits > 0 or self.sent_ns > 0
 
 
 def operator_launches(recorder: core.DetailedRecorder, device: torch.device) -> tuple[Launch, ...] | None:

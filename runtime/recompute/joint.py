@@ -165,7 +165,7 @@ def joint_policies_of(step: Step, layers: Sequence[Layer], schedule: Schedule) -
         in_waits = {number - 1: deeds for number, deeds in backward[block].items()}
         within = [(count, _moves(in_waits.pop(number, ()))) for number, count in enumerate(waits_within(layer))]
         last = tuple(behind) if block + 1 == len(layers) else ()
-        work = Work(before, in_waits, forward[block], last, tuple(one for one in within if one[1]))
+        work = Work(before, in_waits, forward[block], last, tuple(one for one in within if one[1]), layer.gathers)
         found.append(BlockPolicy(stored_by(step, layer, block, read.early), {}, {}, work))
     return found
 

@@ -32,8 +32,8 @@ def with_launches(
         for op in range(len(step.places))
     ]
     parts = _less(parts, told[0].ahead_ns)
-    waits = _waits(parts, step, layers, told)
-    reads = [0 if op.comm else round(one.read_ns / 1000) for op, one in zip(ops, waits, strict=True)]
+    waits = [NOTHING if op.comm else one for op, one in zip(ops, _waits(parts, step, layers, told), strict=True)]
+    reads = [round(one.read_ns / 1000) for one in waits]
     return [
         replace(
             op,
@@ -41,9 +41,10 @@ def with_launches(
             launch_us=one.host_us,
             again_launch_us=_again_launch_us(step, layers, number),
             tail_us=one.tail_us,
-            host_waits=wait.host_waits & OPERATOR > 0 and not op.comm and not read_us,
-            sync=None if op.comm else _sync(wait.host_waits),
+            host_waits=wait.host_waits & OPERATOR > 0 and not read_us,
+            sync=_sync(wait.host_waits),
             read_us=read_us,
+            sent_us=round(wait.sent_ns / 1000),
         )
         for number, (op, wait, one, read_us) in enumerate(zip(ops, waits, launches(parts), reads, strict=True))
     ]
@@ -121,7 +122,7 @@ def units_begin(layer: Layer) -> int:
 
 def waits_before_units(layer: Layer) -> bool:
     """Whether the host waits in its forward pass before they do."""
-    return joined(_first_parts(layer)).host_waits > 0
+    return joined(_first_parts(layer)).tells_host
 
 
 def _before_units(step: Step, layers: Sequence[Layer], op: int) -> list[Measured]:
@@ -142,7 +143,7 @@ def _sync(waits: int) -> Literal["stream", "device"] | None:
 
 
 def _read_behind(layer: Layer, node: int) -> list[int]:
-    """Nodes of no unit behind which the host waits, until the next node that a unit has, if there is one."""
+    """Nodes of no unit behind which the host waits, or is sent something, until the next that a unit has, if any."""
     assert layer.launches is not None
     end = min((one for unit in layer.units for one in unit.nodes if one > node), default=node)
-    return [one for one in range(node + 1, end) if layer.launches.nodes[one].host_waits]
+    return [one for one in range(node + 1, end) if layer.launches.nodes[one].tells_host]

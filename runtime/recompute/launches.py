@@ -20,14 +20,16 @@ program's operators have begun, "backward" by how many collectives came before, 
 Parts = dict[Part, Measured]
 PartsOfCalls = dict[int, Parts]
 """By call: its own parts."""
-Reading = tuple[int, int, int, int, int]
-"""Of a log's `launches`: a `Measured`."""
+Reading = Sequence[int]
+"""Of a log's `launches`: a `Measured`, what other streams did meanwhile, and which stream that is about."""
 AHEAD: Part = (-1, "ahead", 0)
 NOTHING = Measured(0, 0, 0, 0)
 MOST_WAITS = 16
 """Behind the last block, and in a block's backward pass, so many of the host's waits are told apart."""
 UNEXPLAINED = 1.02
 """Where a pass took longer than so many times what the device told, other streams had a part in it."""
+BESIDE = 0.01
+"""And where these worked for so much of the pass: how they and what moves hold each other up is not known."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,8 @@ class BlockLaunches:
 
     @property
     def held(self) -> list[int]:
-        """After how many operators of its backward pass the host waits; the first of these waits."""
-        return [count for count, one in enumerate(self.within) if one.host_waits][:MOST_WAITS]
+        """After how many operators of its backward pass the host waits, or is sent something; the first of these."""
+        return [count for count, one in enumerate(self.within) if one.tells_host][:MOST_WAITS]
 
     @classmethod
     def of(cls, parts: PartsOfCalls, call: int, node_waits_us: Sequence[float], waits_us: float, backward: int) -> Self:
@@ -86,7 +88,11 @@ def joined(parts: Iterable[Measured]) -> Measured:
 
 
 def _then(first: Measured, last: Measured) -> Measured:
-    read_ns = first.read_ns + last.read_ns
+    read_ns, sent_ns = first.read_ns + last.read_ns, last.sent_ns
+    if last.host_waits:
+        read_ns += first.sent_ns
+    else:
+        sent_ns += first.sent_ns
     if first.host_waits:  # how far it is ahead of the device at the end is known
         ran_ns = max(last.device_ns, last.end_ns - (first.end_ns - first.host_ns)) if last.end_ns else 0
         device_ns, end_ns = first.device_ns + ran_ns, first.end_ns + ran_ns
@@ -94,15 +100,17 @@ def _then(first: Measured, last: Measured) -> Measured:
         device_ns = first.device_ns + last.device_ns
         end_ns = max(first.end_ns + last.device_ns, first.host_ns + last.end_ns)
     host_ns = end_ns - (last.end_ns - last.host_ns) if last.host_waits else first.host_ns + last.host_ns
-    return Measured(device_ns, host_ns, end_ns, first.host_waits | last.host_waits, read_ns)
+    return Measured(device_ns, host_ns, end_ns, first.host_waits | last.host_waits, read_ns, sent_ns)
 
 
 def at_its_end(one: Measured) -> Measured:
-    """The same, the host's wait behind all of it, as its copy of numbers, which is told apart."""
-    if not one.host_waits:
+    """The same, the host's wait behind all of it, as copies to the host, which are told apart."""
+    if not one.tells_host:
         return one
-    device_ns, end_ns = one.device_ns - one.read_ns, one.end_ns - one.read_ns
-    return Measured(device_ns, max(0, end_ns - device_ns), end_ns, one.host_waits, one.read_ns)
+    told_ns = one.read_ns + one.sent_ns
+    device_ns, end_ns = one.device_ns - told_ns, max(0, one.end_ns - told_ns)
+    host_ns = max(0, end_ns - device_ns) if one.host_waits else one.host_ns
+    return one._replace(device_ns=device_ns, host_ns=host_ns, end_ns=end_ns)
 
 
 def stalled(one: Measured, stall_us: float) -> Measured:
@@ -115,19 +123,20 @@ def stalled(one: Measured, stall_us: float) -> Measured:
 
 def read_launches(
     events: Sequence[Event], readings: Sequence[Reading], stalls_us: Sequence[float], took_us: float
-) -> PartsOfCalls | None:
+) -> tuple[PartsOfCalls | None, bool]:
     """What a measured step's log and its `launches` tell; None where that is not all, as with kernels on more streams.
+    And whether these had a part in the last complete pass.
 
     `stalls_us`: of the waits for collectives, in order; `took_us`: how long the last complete pass took. How far the
     host is ahead where the next step begins is a part, too (`AHEAD`).
     """
     reader = _Reader(stalls_us).read(events, readings)
     if took_us * 1000 > UNEXPLAINED * reader.took_ns:
-        return None
+        return None, True
     found: PartsOfCalls = {AHEAD[0]: {AHEAD: NOTHING._replace(host_ns=reader.ahead_ns())}}
     for part, one in reader.found.items():
         found.setdefault(part[0], {})[part] = one
-    return found
+    return found, reader.beside_ns > BESIDE * reader.took_ns
 
 
 @dataclass
@@ -160,7 +169,7 @@ class _Reader:
     `in_again` what runs again since the last node that did, `made` the block's last node.
 
     `took_ns`: the last pass, as far as the device told (`clocks`); `step`: all without what ran again since it began,
-    or since the host has `waited`, if it has.
+    or since the host has `waited`, if it has. `beside_ns`: what ran in it on others than `stream`, on which it began.
     """
 
     stalls_us: Sequence[float]
@@ -176,14 +185,25 @@ class _Reader:
     step: Measured = NOTHING
     waited: bool = False
     begun: int = 0
+    beside_ns: int = 0
+    stream: int | None = None
 
     def read(self, events: Sequence[Event], readings: Sequence[Reading]) -> Self:
         """All of it."""
         for (tape, what, index, _, _), told in zip(events, readings[:-1], strict=True):
-            self.add(Measured(*told))
+            self.hear(told)
             self.turn(tape, what, index)
-        self.add(Measured(*readings[-1]))
+        self.hear(readings[-1])
         return self
+
+    def hear(self, told: Reading) -> None:
+        """What has run before the event, and beside that."""
+        *numbers, beside_ns, stream = told
+        one = Measured(*numbers)
+        if self.now is not None:
+            self.stream = stream if self.stream is None else self.stream
+            self.beside_ns += beside_ns if stream == self.stream else one.device_ns
+        self.add(one)
 
     def ahead_ns(self) -> int:
         """How far the host is ahead where a step begins that comes after many like this one, without what ran again.
@@ -211,7 +231,7 @@ class _Reader:
 
     def _between(self, tape: int, one: Measured) -> Part:
         """Where what lies between two nodes of a block's forward pass belongs."""
-        if not one.host_waits:
+        if not one.tells_host:
             return tape, "forward", 0
         return self.made or (tape, "before", 0)
 
@@ -249,6 +269,7 @@ class _Reader:
             return
         if self.now is None:
             self.began_ns, self.step, self.waited = self.clocks.now_ns, NOTHING, False
+            self.beside_ns, self.stream = 0, None
         self.made = None
         self.now = index // 2, "backward" if index % 2 else "forward", 0
 

@@ -63,8 +63,9 @@ class Layer:
     backward pass without stalls and without what ran again, `backward_parts_us` the same between its waits (empty where
     that is not known), `forward_us` its forward pass, and `behind_us` the time from there until the next block's
     begins, or of the last one until its backward pass does. `launches`: the same where the device tells what launching
-    takes. It stands for so many `passes` at once. `made`: what each node that can run again made,
-    in bytes, at most in a measured call.
+    takes; `beside`: that it told of other streams that had a part in the pass. It stands for so many `passes` at once.
+    `made`: what each node that can run again made, in bytes, at most in a measured call. `gathers`: what it copied to
+    the host took memory of the device.
     """
 
     units: tuple[Unit, ...]
@@ -80,6 +81,8 @@ class Layer:
     launches: BlockLaunches | None = None
     passes: float = 1
     made: tuple[int, ...] = ()
+    beside: bool = False
+    gathers: bool = False
 
     def windows(self) -> tuple[tuple[Window, int], ...]:
         """The windows of the problem, each with its index among the waits of its pass.

@@ -1,12 +1,12 @@
 """What a walk has measured of a step: its blocks as layers, the device's memory, what its allocator was asked."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtime.device.native import core
 from runtime.device.trace import RequestTrace
 from runtime.recompute.calls import Call, most_made
-from runtime.recompute.course import TapeShape
+from runtime.recompute.course import Event, Happened, TapeShape
 from runtime.recompute.footprint import CallFacts, Footprint
 from runtime.recompute.launches import BlockLaunches, PartsOfCalls, Reading, read_launches
 from runtime.recompute.layer import Layer, node_waits, units_of
@@ -43,16 +43,24 @@ class Measurement:
             call.look_at_kept(lambda name: self.memory is None or uses.stays(name))
         ends = [call.forward_marks[0] for call in calls[1:]] + [call.backward_marks[0] for call in calls[-1:]]
         ran = {} if self.memory is None else ran_in_parts(self.memory.events)
-        launches = self._launches(calls[0], told)
+        launches, beside = self._launches(calls[0], told)
+        gathering = set[int]() if self.memory is None else gathering_calls(self.memory.events)
         return [
-            self._layer(call, behind, ran.get(call.number, ()), launches)
+            replace(
+                self._layer(call, behind, ran.get(call.number, ()), launches),
+                beside=beside,
+                gathers=call.number in gathering,
+            )
             for call, behind in zip(calls, ends, strict=True)
         ]
 
-    def _launches(self, first: Call, told: Sequence[Reading] | None) -> PartsOfCalls | None:
-        """What the device told of the pass that began with that call; None where it does not tell."""
+    def _launches(self, first: Call, told: Sequence[Reading] | None) -> tuple[PartsOfCalls | None, bool]:
+        """What the device told of the pass that began with that call; None where it does not tell.
+
+        And whether it told of other streams that had a part in it.
+        """
         if told is None or self.memory is None:
-            return None
+            return None, False
         took_us = self._between_us(first.forward_marks[0], first.backward_marks[1] or 0)
         stalls_us = self._waits(0, len(self.windows.waits))
         events = self.memory.events[: len(told) - 1]  # other threads may have done something since
@@ -140,3 +148,18 @@ class Measurement:
         }
         unknown = CallFacts(-1, None, TapeShape((), ()), ON_DEMAND)  # a call that failed
         return [facts.get(number, unknown) for number in range(self.told)]
+
+
+def gathering_calls(events: Sequence[Event]) -> set[int]:
+    """The calls in which an operator took memory and made nothing: it gathered what it copied to the host."""
+    found, level, most = set[int](), dict[int, int](), dict[int, int]()
+    for tape, what, _, most_bytes, now in events:
+        most = {one: max(bytes_, most_bytes) for one, bytes_ in most.items()}
+        if tape < 0 or what not in (Happened.NODE, Happened.MADE, Happened.END):
+            continue
+        if what != Happened.MADE and most.get(tape, 0) > level.get(tape, 0):
+            found.add(tape)
+        most.pop(tape, None)
+        if what == Happened.NODE:
+            level[tape] = most[tape] = now
+    return found

@@ -129,7 +129,7 @@ def behind_counts(uses: Uses, layers: Sequence[Layer]) -> tuple[int, ...]:
     ]
     found = {max(places)[2] if places else 0}
     if told is not None and not any(unit.communicates for layer in layers for unit in layer.units):
-        found |= {*[count for count, one in enumerate(told.behind) if one.host_waits][:MOST_WAITS]}
+        found |= {*[count for count, one in enumerate(told.behind) if one.tells_host][:MOST_WAITS]}
     return tuple(sorted(found))
 
 

@@ -24,7 +24,8 @@ class RecomputeReport:
     `swapped_in`, and what left in bytes; `refused` could not leave, `postponed` found no memory when they were to
     return. `host_bytes` is page-locked; a pass takes from its first block to the end of its backward pass, `pass_us`
     the latest one, `predicted_pass_us` the plan's objective (None where several forward passes come before a backward
-    pass, and do not go back as one: plans reckon with multiples of one's time).
+    pass, and do not go back as one: plans reckon with multiples of one's time; or where other streams of the program
+    work within the pass: how they and what moves hold each other up is not known).
     """
 
     solver: str

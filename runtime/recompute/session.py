@@ -432,6 +432,7 @@ class RecomputeSession:
             self._walk.settle()
             self._keeping.end_peak()
         (exposed_us, bound_us), joint = self.plans.beside_base_us(), self._joint
+        unknown = self.plans.passes > 1 or self.plans.stays or any(layer.beside for layer in self.plans.layers)
         return RecomputeReport(
             solver=solution.solver,
             status=solution.status,
@@ -450,9 +451,7 @@ class RecomputeSession:
             measured=self._measuring.times,
             **asdict(self._counts.moves),
             host_bytes=0 if joint is None else joint.host_bytes,
-            predicted_pass_us=None
-            if joint is None or self.plans.passes > 1 or self.plans.stays
-            else round(solution.objective),
+            predicted_pass_us=None if joint is None or unknown else round(solution.objective),
             pass_us=None if self._timed_pass is None else self._timed_pass.took_us,
         )
 

@@ -170,6 +170,7 @@ def _largest(ops: Sequence[JointOp]) -> JointOp:
         ),
         host_waits=any(op.host_waits for op in ops),
         read_us=max(op.read_us for op in ops),
+        sent_us=max(op.sent_us for op in ops),
         sync=min((op.sync for op in ops if op.sync), default=None),  # "device" waits for more
         tail_us=None if all(op.tail_us is None for op in ops) else max(op.after_launch_us for op in ops),
     )

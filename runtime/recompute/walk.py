@@ -389,7 +389,8 @@ class Walk(AbstractContextManager["Walk"]):
             if alive is not None and tape.diverged_at is None:
                 alive._move(call, node)
 
-        tape.pause_before(nodes, move)
+        assert call.policy.work is not None
+        tape.pause_before(nodes, move, call.policy.work.gathers)
 
     def _plan_forward(self, index: int) -> None:
         """The windows of this forward pass serve the same block's call in the oldest pass without backward."""

@@ -25,7 +25,8 @@ class Work:
     `forward`: what moves in the block's forward pass, by the node before which it does (-1: before the block is called;
     one more than the last: when it has returned).
     `behind`: what moves behind the last block, in order, each once the program has begun so many operators; `within`:
-    the same within the block's backward pass.
+    the same within the block's backward pass. `gathers`: copies to the host that gather take memory, and come behind
+    what moves before the same node.
     """
 
     before: tuple[Deed | Move, ...] = ()
@@ -33,6 +34,7 @@ class Work:
     forward: Mapping[int, tuple[Move, ...]] = field(default_factory=dict)
     behind: tuple[tuple[int, tuple[Move, ...]], ...] = ()
     within: tuple[tuple[int, tuple[Move, ...]], ...] = ()
+    gathers: bool = False
 
     @property
     def moves(self) -> bool:

@@ -20,7 +20,7 @@ class JointOp(Record, frozen=True, kw_only=True, omit_defaults=True):
     ends no earlier than `tail_us` after that (None: `time_us`). Where it runs again the host takes `again_launch_us`
     (None: `launch_us`). Where `host_waits`, the host goes on only when it has ended, again or not; with a `sync` only
     when its own stage has ("stream"), and all transfers ("device"); `read_us` is what the lane out takes to copy the
-    numbers that the host then reads and waits for, in that stage.
+    numbers that the host then reads and waits for, in that stage, `sent_us` what for copies for which it does not wait.
     """
 
     name: str
@@ -37,6 +37,7 @@ class JointOp(Record, frozen=True, kw_only=True, omit_defaults=True):
     host_waits: bool = False
     sync: Literal["stream", "device"] | None = None
     read_us: Microseconds = 0
+    sent_us: Microseconds = 0
 
     @property
     def launch_again_us(self) -> int:
@@ -82,8 +83,8 @@ class JointProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
                 f"ops[{number}].sync is {op.sync!r}: choose of device, stream, or leave it out",
             )
             require(
-                not (op.comm and (op.host_waits or op.read_us or op.sync)),
-                f"ops[{number}] is communication, for which no host waits: drop its host_waits, read_us and sync",
+                not (op.comm and (op.host_waits or op.read_us or op.sent_us or op.sync)),
+                f"ops[{number}] is communication, for which no host waits: drop its host_waits, sync, read_us, sent_us",
             )
         self._check_sums()
 
@@ -91,7 +92,8 @@ class JointProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
     def has_launches(self) -> bool:
         """Whether launching costs anything: an op or a transfer takes time of the host, which may wait."""
         return self.launch_us > 0 or any(
-            op.launch_us or op.again_launch_us or op.host_waits or op.read_us or op.sync for op in self.ops
+            op.launch_us or op.again_launch_us or op.host_waits or op.read_us or op.sent_us or op.sync
+            for op in self.ops
         )
 
     def out_ticks(self, op: int) -> int:
@@ -141,7 +143,8 @@ class JointProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
 
     def _own_us(self, op: JointOp) -> int:
         """What an op takes of the device and of the host, with both moves of its output."""
-        return op.time_us + max(op.launch_us, op.launch_again_us) + op.read_us + 2 * op.copies * self.launch_us
+        launches = max(op.launch_us, op.launch_again_us) + 2 * op.copies * self.launch_us
+        return op.time_us + launches + op.read_us + op.sent_us
 
 
 class JointSwap(Record, frozen=True, kw_only=True):

@@ -24,8 +24,8 @@ class Given:
     Where launches take time (`launched`): `launch[i]` is the host's to issue op i, `again[i]` to do so where it runs
     again, `tail[i]` how long that lasts at the least afterwards, `move[i]` the host's time to issue a transfer of its
     output, `waits[i]`: the host waits until it has ended, `sync[t]`: until stage t has (`STREAM`), or all transfers,
-    too (`DEVICE`); `read[t]` what the lane out takes for numbers that the host then reads. `cost[i]` is the longer of
-    what op i takes of the device and of the host: what heuristics charge for it.
+    too (`DEVICE`); `read[t]` what the lane out takes for numbers that the host then reads, `sent[t]` for what it does
+    not wait for. `cost[i]` is the longer of what op i takes of the device and of the host: what heuristics charge.
     """
 
     problem: JointProblem
@@ -48,6 +48,7 @@ class Given:
     waits: list[bool]
     sync: list[int]
     read: list[int]
+    sent: list[int]
     cost: list[int]
 
     def __len__(self) -> int:
@@ -87,9 +88,15 @@ class Given:
 
     def after_waits(self, t: int, end: int, host: int, out_free: int, in_free: int) -> tuple[int, int, int]:
         """The clocks of device, host and lane out once the host has waited, and read numbers, behind stage t."""
+        if self.sent[t]:
+            end = out_free = max(end, host, out_free) + self.sent[t]
         if self.sync[t]:
             host = max(host, end, *((out_free, in_free) if self.sync[t] == DEVICE else ()))
         return (max(end, host, out_free) + self.read[t],) * 3 if self.read[t] else (end, host, out_free)
+
+    def told(self, t: int) -> int:
+        """What the device spends on copies to the host behind stage t."""
+        return self.read[t] + self.sent[t]
 
     def host_stops(self, t: int) -> bool:
         """Whether the host goes on only when stage t has ended."""
@@ -135,6 +142,7 @@ def given_of(problem: JointProblem) -> Given:
         waits=[op.host_waits for op in problem.ops],
         sync=[{None: 0, "stream": STREAM, "device": DEVICE}[op.sync] for op in problem.ops],
         read=[op.read_us * link.ticks for op in problem.ops],
+        sent=[op.sent_us * link.ticks for op in problem.ops],
         cost=[max(op.time_us, op.launch_us) * link.ticks for op in problem.ops],
     )
 

@@ -73,13 +73,13 @@ def swap_problem(given: Given, kept: Kept) -> tuple[SwapProblem, Mapping[str, tu
 
 def _stage(given: Given, t: int, run: Sequence[int], ticks: int) -> SwapOp:
     """A stage as an op of kind `swap`, with what launching it takes."""
-    read = given.read[t] // given.ticks
-    time, name = max(1, ticks // given.ticks) + read, given.problem.ops[t].name
+    told = given.told(t) // given.ticks
+    time, name = max(1, ticks // given.ticks) + told, given.problem.ops[t].name
     if not given.launched:
         return SwapOp(name=name, time_us=time, phase="forward")
     launch, tail = (ticks // given.ticks for ticks in given.launched_as(t, run))
     return SwapOp(
-        name=name, time_us=time, phase="forward", launch_us=launch, tail_us=min(time, tail + read),
+        name=name, time_us=time, phase="forward", launch_us=launch, tail_us=min(time, tail + told),
         host_waits=given.host_stops(t),
     )  # fmt: skip
 

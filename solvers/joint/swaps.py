@@ -21,7 +21,7 @@ Span = tuple[int, int, int]
 
 def swap_half(given: Given, kept: Kept, gaps: Collection[Span]) -> Instance:
     """The swap problem whose tensors are these gaps, as that room's plain lists."""
-    time = [ticks + read for ticks, read in zip(kept.ticks, given.read, strict=True)]
+    time = [ticks + given.told(t) for t, ticks in enumerate(kept.ticks)]
     before = [0, *accumulate(time)]
     need = [max(0, peak - given.budget) for peak in kept.peaks]
     size, first, last = ([] for _ in range(3))
@@ -51,7 +51,7 @@ def _launches(given: Given, kept: Kept, gaps: Collection[Span], time: list[int])
     """The host's side, by stage. Every transfer takes as much of the host, the mean, and delays no read."""
     stages = [given.launched_as(t, sorted(run)) for t, run in enumerate(kept.runs)]
     moves = sum(given.move[op] for op, _, _ in gaps) // max(1, len(gaps))
-    tails = [tail + read for (_, tail), read in zip(stages, given.read, strict=True)]
+    tails = [tail + given.told(t) for t, (_, tail) in enumerate(stages)]
     return launches(
         moves, [host for host, _ in stages], tails, time, frozenset(filter(given.host_stops, range(len(given))))
     )

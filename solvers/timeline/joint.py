@@ -61,6 +61,8 @@ class _Host:
         op = self.problem.ops[action.op or 0]
         if action.do in RUNS and op.host_waits:
             self.now = max(self.now, end)
+        if action.do == "compute" and op.sent_us:
+            end = free[OUT] = max(end, self.now, free.get(OUT, 0)) + op.sent_us * self.ticks
         if action.do == "compute" and op.sync:
             self.now = max(self.now, end, *(free.get(lane, 0) for lane in (OUT, IN) if op.sync == "device"))
         if action.do == "compute" and op.read_us:
@@ -73,7 +75,9 @@ def _base_us(problem: JointProblem) -> int:
     for op in problem.ops:
         host += op.launch_us
         end = max(end + op.time_us, host + op.after_launch_us)
-        host = max(host, end) if op.host_waits or op.sync else host
+        host = max(host, end) if op.host_waits else host
+        end = max(end, host) + op.sent_us if op.sent_us else end
+        host = max(host, end) if op.sync else host
         end, host = (max(end, host) + op.read_us,) * 2 if op.read_us else (end, host)
     return end
 

@@ -59,7 +59,7 @@ class Charges:
     def cost_so_far(self) -> Cost:
         """What was launched since the last call of `to`; for a key that is None, too."""
         assert self._read is not None, "asked of a device that tells"
-        device_ns, launch_ns, end_ns, waits, _ = self._read()
+        device_ns, launch_ns, end_ns, waits, *_ = self._read()
         return Cost(device_ns, launch_ns, end_ns, waits > 0)
 
     def of(self, *keys: Key) -> tuple[Segment, ...] | None:

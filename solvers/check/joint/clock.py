@@ -58,6 +58,8 @@ class _Clock:
             if shared:
                 now = max(now, self.out_free, self.in_free)
             now = self._end(t, run, now)
+            if ops[t].sent_us:
+                now = self.out_free = max(now, self.host, self.out_free) + self.unit * ops[t].sent_us
             if ops[t].sync:
                 self.host = max(self.host, now, *self._lanes(ops[t].sync))
             if ops[t].read_us:

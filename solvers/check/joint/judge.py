@@ -69,7 +69,9 @@ def base_us(problem: JointProblem) -> int:
     for op in problem.ops:
         host += op.launch_us
         end = max(end + op.time_us, host + op.after_launch_us)
-        host = max(host, end) if op.host_waits or op.sync else host
+        host = max(host, end) if op.host_waits else host
+        end = max(end, host) + op.sent_us if op.sent_us else end
+        host = max(host, end) if op.sync else host
         end, host = (max(end, host) + op.read_us,) * 2 if op.read_us else (end, host)
     return end
 

@@ -17,7 +17,9 @@ from runtime.device import DEFAULT_HARDWARE, use_sim
 from runtime.device.native import core, sim
 from runtime.profile.launches import Measured
 from runtime.recompute import RecomputeSession
+from runtime.recompute.course import Happened
 from runtime.recompute.launches import AHEAD, NOTHING, BlockLaunches, Part, joined
+from runtime.recompute.measurement import gathering_calls
 from runtime.recompute.together import hardest
 from solvers.check.joint.judge import base_us
 from solvers.ir.joint import JointOp, JointPlan, JointProblem
@@ -379,6 +381,103 @@ def takes_what_was_predicted(
     return kept.session
 
 
+def converted(tensor: torch.Tensor) -> None:
+    """Copy to the host what is converted there."""
+    tensor.to("cpu", torch.float64)
+
+
+def gathered(tensor: torch.Tensor) -> None:
+    """Copy to the host what lies apart."""
+    tensor[:, ::3].cpu()
+
+
+def sent(tensor: torch.Tensor) -> None:
+    """Send it to the host, and go on."""
+    tensor.to("cpu", non_blocking=True)
+
+
+def sent_and_awaited(tensor: torch.Tensor) -> None:
+    """Send it to the host, and wait for the stream."""
+    sent(tensor)
+    follow(tensor)
+
+
+@pytest.mark.parametrize("hardware", ["sim-tiny", "sim-small"])
+@pytest.mark.parametrize(
+    "does",
+    [
+        (nothing, converted, nothing),
+        (nothing, gathered, nothing),
+        (nothing, sent, nothing),
+        (sent, nothing, sent_and_awaited),
+    ],
+)
+def test_what_is_copied_to_the_host_queues_behind_what_leaves(
+    does: Sequence[Callable[[torch.Tensor], object]], hardware: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Storages leave right behind such a copy, and others before the next one."""
+    monkeypatch.setattr(import_module("runtime.recompute.decisions"), "build_solver", lambda *_: Everything())
+
+    def make(device: torch.device) -> Trainee:
+        blocks = [Waiting(128, does) for _ in range(4)]
+        model = nn.Sequential(*blocks).to(device)
+        rows = torch.randn(1024, 128).to(device)
+        return Trainee(model, tuple(blocks), lambda: model(rows).square().mean())
+
+    session = takes_what_was_predicted(hardware, make, 1.0, "joint")
+    problem = session.problem
+    assert isinstance(problem, JointProblem) and session.report().swapped_out > 0
+    told = [op.sent_us if sent in does else op.read_us for op in problem.ops if op.sent_us or op.read_us]
+    assert len(told) >= 4
+
+
+class Beside(Waiting):
+    """A block that computes something on a stream of its own, and waits for that."""
+
+    def __init__(self, width: int, does: Sequence[Callable[[torch.Tensor], object]]) -> None:
+        super().__init__(width, does)
+        self.stream: torch.Stream | None = None
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """A residual layer."""
+        self.stream = self.stream or torch.Stream(device=hidden.device)
+        main = torch.accelerator.current_stream()
+        inner = nn.functional.gelu(self.inward(hidden))
+        self.stream.wait_stream(main)
+        with self.stream:
+            self.does[0](inner.detach())
+        returned = hidden + cast("torch.Tensor", self.outward(inner))
+        main.wait_stream(self.stream)
+        return returned
+
+
+@pytest.mark.parametrize("does", [lambda inner: inner.square().sum(), lambda inner: inner[0, 0].item(), sent])
+def test_no_time_is_predicted_where_other_streams_work_within_the_pass(
+    device: torch.device, does: Callable[[torch.Tensor], object]
+) -> None:
+    def make(device: torch.device) -> Trainee:
+        blocks = [Beside(64, (does,)) for _ in range(4)]
+        model = nn.Sequential(*blocks).to(device)
+        rows = torch.randn(512, 64).to(device)
+        return Trainee(model, tuple(blocks), lambda: model(rows).square().mean())
+
+    outcome = trained(device, make, budget=ROOMY, solver="greedy-joint", around=True)
+    assert outcome.session is not None
+    report = outcome.session.report()
+    assert report.pass_us is not None and report.predicted_pass_us is None
+
+
+def test_what_takes_memory_to_be_copied_moves_nothing_before() -> None:
+    """Of three calls one copies without, one with memory of the device, and one makes something that takes as much."""
+    copies = [
+        [(call, Happened.NODE, 0, 9, 5), (-1, Happened.ELSE, 0, most, 5), (call, Happened.NODE, 0, 5, 5)]
+        for call, most in ((0, 5), (1, 7))
+    ]
+    made = [(2, Happened.NODE, 0, 5, 5), (2, Happened.MADE, 0, 9, 9), (2, Happened.NODE, 1, 9, 9)]
+    ends = [(call, Happened.END, -1, now, now) for call, now in enumerate((5, 5, 9))]
+    assert gathering_calls([*copies[0], ends[0], *copies[1], ends[1], *made, ends[2]]) == {1}
+
+
 class Held(Waiting):
     """A block in whose backward pass something is done: in the middle, and where it begins."""
 
@@ -393,7 +492,7 @@ class Held(Waiting):
 
 
 @pytest.mark.parametrize(("solver", "share"), [("everything", 1.0), ("joint", 0.7)])
-@pytest.mark.parametrize("does", [(settle, nothing), (settle, read), (follow, settle)])
+@pytest.mark.parametrize("does", [(settle, nothing), (settle, read), (follow, settle), (sent, nothing)])
 def test_waits_in_a_backward_pass_stand_where_they_are(
     does: Sequence[Callable[[torch.Tensor], object]], solver: str, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -450,7 +549,10 @@ def test_a_transfer_takes_a_launch_for_each_storage(device: torch.device) -> Non
 
 
 @pytest.mark.parametrize("asks", [(), (3,), (5, 6)])
-def test_readings_of_parts_are_the_reading_of_all(device: torch.device, asks: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("sends", [(), (2, 9)])
+def test_readings_of_parts_are_the_reading_of_all(
+    device: torch.device, asks: tuple[int, ...], sends: tuple[int, ...]
+) -> None:
     generator = torch.Generator().manual_seed(0)
     sizes = [int(size) for size in torch.randint(1, 2000, (12,), generator=generator)]
     tensors = [torch.zeros(size, 1000, device=device) for size in sizes]
@@ -464,12 +566,15 @@ def test_readings_of_parts_are_the_reading_of_all(device: torch.device, asks: tu
                 tensor.add_(1.0)
                 if number in asks:
                     tensor[0, 0].item()
+                if number in sends:
+                    sent(tensor)
             parts += [Measured(*sim.read_launches())] if apart else []
         return joined([*parts, Measured(*sim.read_launches())])
 
     apart = read(apart=True)
     assert apart == read(apart=False)
     assert 0 < apart.end_ns - apart.host_ns < apart.device_ns  # something is left over, but not all
+    assert (apart.sent_ns > 0, apart.read_ns > 0) == (bool(sends), bool(asks))
     assert joined([NOTHING, apart, NOTHING]) == apart
 
 

@@ -171,7 +171,7 @@ def test_pauses_come_before_operators_and_behind_synchronous_all_reduces() -> No
     def on_rank(rank: int, device: torch.device) -> tuple[list[tuple[int, int]], list[str]]:
         told = list[tuple[int, int]]()
         with record(device, StorePolicy()) as tape:
-            tape.pause_before([1, 2, 3], lambda node: told.append((node, len(tape))))
+            tape.pause_before([1, 2, 3], lambda node: told.append((node, len(tape))), gathers=True)
             total = torch.ones(8, device=device) * 2
             dist.all_reduce(total)
             more = total.sin()

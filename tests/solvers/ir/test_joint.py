@@ -43,7 +43,7 @@ def test_the_largest_step_is_below_the_limit_of_waits() -> None:
     assert LARGEST * problem(latency_us=1).link.ticks < MOST
 
 
-@pytest.mark.parametrize("change", [{"host_waits": True}, {"read_us": 1}, {"sync": "device"}])
+@pytest.mark.parametrize("change", [{"host_waits": True}, {"read_us": 1}, {"sent_us": 1}, {"sync": "device"}])
 def test_no_host_waits_for_communication(change: dict[str, Any]) -> None:
     talking = replace(problem().ops[0], comm=True, **change)
     with pytest.raises(InvalidInput, match=r"ops\[1\] is communication, for which no host waits: drop its host_waits"):

@@ -166,6 +166,8 @@ class _Search:
         shared = self.problem.comm_shares_link and any(ops[i].comm for i in runs)
         now = max(now, out_free, in_free) if shared else now
         now, issued = self._ran(t, runs, now, issued)
+        if self.ops[t].sent_us:
+            now = out_free = max(now, issued, out_free) + self.unit * self.ops[t].sent_us
         if self.ops[t].sync:
             issued = max([issued, now, *((out_free, in_free) if self.ops[t].sync == "device" else ())])
         if self.ops[t].read_us:
@@ -287,7 +289,7 @@ def _budgeted(source: random.Random, seed: int, ops: list[JointOp]) -> JointProb
 def random_problem(seed: int) -> JointProblem:
     """Tiny instances of all sorts, by seed; in one of five launches take time and outputs are several storages.
 
-    In half of these the host waits for some ops, or the device, and reads numbers.
+    In half of these the host waits for some ops, or the device, reads numbers, and is sent something.
     """
     problem = general(seed) if seed % 2 else training(seed)
     return launched(problem, seed) if seed % 5 == 3 else problem
@@ -295,7 +297,8 @@ def random_problem(seed: int) -> JointProblem:
 
 def launched(problem: JointProblem, seed: int) -> JointProblem:
     """The same on a host that is busy with launches, more in some ops than in others."""
-    source, waiting, syncing = (random.Random(f"{name} {seed}") for name in ("launched", "waiting", "syncing"))
+    names = "launched", "waiting", "syncing", "sending"
+    source, waiting, syncing, sending = (random.Random(f"{name} {seed}") for name in names)
     share = waiting.choice([0, 0.3])
     ops = tuple(
         replace(
@@ -307,6 +310,7 @@ def launched(problem: JointProblem, seed: int) -> JointProblem:
             host_waits=not op.comm and waiting.random() < share,
             read_us=waiting.randint(1, 4) if not op.comm and waiting.random() < share else 0,
             sync=syncing.choice([None, "stream", "device"]) if not op.comm and share else None,
+            sent_us=sending.choice([0, 0, 3]) if not op.comm and share else 0,
         )
         for op in problem.ops
     )

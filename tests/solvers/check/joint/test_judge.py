@@ -67,6 +67,20 @@ def test_numbers_that_the_host_reads_by_hand() -> None:
     assert base_us(waiting) == base_us(reading) - 3
 
 
+def test_what_is_sent_without_a_wait_by_hand() -> None:
+    """Launches take 1 µs each. Op 1 ends at 8, what it sends has left at 11; op 2 has long been launched.
+
+    Where op 0 leaves behind itself, from 6 to 10, that has left at 13 only.
+    """
+    ops = [replace(one, launch_us=1, sent_us=3 if i == 1 else 0) for i, one in enumerate(CHAIN.ops)]
+    sending = replace(CHAIN, budget_bytes=11, launch_us=1, ops=(ops[0], replace(ops[1], inputs=()), *ops[2:]))
+    early = replace(SWAPPED, keep=SWAPPED.keep[1:], swap=(JointSwap(op=0, out_after=0, in_at=4),))
+    assert base_us(sending) == 11 + 1 + 4 + 9
+    assert JUDGE.decision(sending, early).objective_us == 13 + 1 + 4 + 2 + 9
+    waiting = replace(sending, ops=tuple(replace(one, sync="stream") if one.sent_us else one for one in sending.ops))
+    assert JUDGE.decision(waiting, early).objective_us == 13 + (1 + 1) + 4 + 2 + 9
+
+
 def test_a_host_that_waits_for_the_device_waits_for_what_moves() -> None:
     """Launches take 1 µs each. Op 0 leaves from 6 to 10, beside ops 1 and 2, which are done at 8 and 9.
 

@@ -150,8 +150,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   at::Tensor take(ValueIndex value, const Geometry& geometry);
 
   // ---- replaying (replay.cpp)
-  // Runs these nodes again, in order, where they are wanted and what they read is there; how many ran. The results `but`
-  // these stay: they are there or not as before.
+  // Runs these nodes again, in order, where they are wanted and what they read is there; how many ran. The results
+  // `but` these stay: they are there or not as before.
   int64_t replay(const std::vector<NodeIndex>& nodes, const std::vector<Result>& but = {});
   // Lets go of what these nodes made, `but` of these results, where they can run again; who needs it runs them again.
   void drop(const std::vector<NodeIndex>& nodes, const std::vector<Result>& but = {});

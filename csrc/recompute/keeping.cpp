@@ -140,7 +140,8 @@ void Tape::hold_what_it_reads(const Node& node) {
   for (const Argument& argument : node.tensors) {
     if (argument.value == kNone) continue;
     const Node& maker = nodes_[values_[argument.value].node];
-    if (maker.stored == kAll && (node.stored != kAll || !maker.runs_again)) hold(values_[argument.value]);
+    const bool kept = maker.stored == kAll || maker.stored == kRead;
+    if (kept && (node.stored != kAll || !maker.runs_again)) hold(values_[argument.value]);
   }
 }
 

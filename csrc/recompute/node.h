@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "recompute/recipe.h"
@@ -44,6 +45,9 @@ struct Argument {
   c10::VariableVersion counter = {};  // its counter; that of a copy counts nothing
 };
 
+// A result of a node: the node, and its place in `Node::made`.
+using Result = std::pair<NodeIndex, int32_t>;
+
 // What a node made: a result's storage, or a new content of an argument's.
 struct Made {
   ValueIndex value;
@@ -52,8 +56,9 @@ struct Made {
   size_t argument;  // index into Node::tensors
 };
 
-// What of a node's results stays: nothing, what autograd saved of them, or all that is read again.
-enum Store : uint8_t { kNothing = 0, kSaved = 1, kAll = 2 };
+// What of a node's results stays: nothing, what autograd saved of them, all that is read again, or of that only what
+// autograd did not save.
+enum Store : uint8_t { kNothing = 0, kSaved = 1, kAll = 2, kRead = 3 };
 
 struct NodeFacts {
   const Recipe* recipe = nullptr;

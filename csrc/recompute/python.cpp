@@ -321,13 +321,13 @@ void bind_tape(py::module_& module) {
       .def_property_readonly("copies", [](const Tape& tape) { return tape.replays().copies; })
       .def(
           "replay",
-          [](Tape& tape, const std::vector<NodeIndex>& nodes) {
+          [](Tape& tape, const std::vector<NodeIndex>& nodes, const std::vector<Result>& but) {
             int64_t ran = 0;
-            swap::raise_in_python([&] { ran = tape.replay(nodes); });
+            swap::raise_in_python([&] { ran = tape.replay(nodes, but); });
             return ran;
           },
-          py::arg("nodes"))
-      .def("drop", &Tape::drop, py::arg("nodes"))
+          py::arg("nodes"), py::arg("but") = std::vector<Result>())
+      .def("drop", &Tape::drop, py::arg("nodes"), py::arg("but") = std::vector<Result>())
       .def("begin_retained", &Tape::begin_retained)
       .def("end_retained", &Tape::end_retained)
       .def("pause_before", &Tape::pause_before, py::arg("nodes"), py::arg("then"), py::arg("gathers"))

@@ -66,6 +66,10 @@ c10::IValue with_own_list(const c10::IValue& value) {
   return value;
 }
 
+bool is_among(const std::vector<Result>& results, NodeIndex node, size_t place) {
+  return std::find(results.begin(), results.end(), Result(node, static_cast<int32_t>(place))) != results.end();
+}
+
 const at::Tensor& result_of(const torch::jit::Stack& results, const Made& made, at::Tensor& element) {
   const c10::IValue& value = results.at(static_cast<size_t>(made.result));
   if (made.element == kNone) return value.toTensor();
@@ -191,7 +195,7 @@ void Tape::have(ValueIndex wanted, bool demanded) {
   settle();
 }
 
-int64_t Tape::replay(const std::vector<NodeIndex>& nodes) {
+int64_t Tape::replay(const std::vector<NodeIndex>& nodes, const std::vector<Result>& but) {
   const Held held(*this);
   int64_t ran = 0;
   for (const NodeIndex index : nodes) {
@@ -204,11 +208,13 @@ int64_t Tape::replay(const std::vector<NodeIndex>& nodes) {
       there = there && (argument.value == kNone || adopt(values_[argument.value]));
     }
     bool missing = false;
-    for (const Made& made : node.made)
-      missing = missing || (values_[made.value].needed() && !adopt(values_[made.value]));
+    for (size_t place = 0; place < node.made.size() && !missing; ++place) {
+      Value& value = values_[node.made[place].value];
+      missing = value.needed() && !is_among(but, index, place) && !adopt(value);
+    }
     if (missing && there) {
       asked_ = moment();
-      run(index);
+      run(index, but);
       ++ran;
     } else if (missing) {
       ++replays_.left_out;
@@ -242,12 +248,14 @@ bool Tape::can_run_again(NodeIndex wanted) const {
   return true;
 }
 
-void Tape::drop(const std::vector<NodeIndex>& nodes) {
+void Tape::drop(const std::vector<NodeIndex>& nodes, const std::vector<Result>& but) {
   const Held held(*this);
   for (const NodeIndex index : nodes) {
     const Node& node = nodes_.at(static_cast<size_t>(index));
     if (!can_run_again(index)) continue;
-    for (const Made& made : node.made) values_[made.value].present.reset();
+    for (size_t place = 0; place < node.made.size(); ++place) {
+      if (!is_among(but, index, place)) values_[node.made[place].value].present.reset();
+    }
   }
   if (settled_) settle_all();
 }
@@ -275,8 +283,10 @@ void Tape::end_retained() {
                     }));
     const bool spoilt =
         std::any_of(node.made.begin(), node.made.end(), [&](const Made& made) { return values_[made.value].spoilt(); });
-    if (node.stored != kNothing || spoilt || !again.back()) continue;
-    for (const Made& made : node.made) values_[made.value].present.reset();
+    if ((node.stored != kNothing && node.stored != kRead) || spoilt || !again.back()) continue;
+    for (const Made& made : node.made) {
+      if (!stays(values_[made.value])) values_[made.value].present.reset();
+    }
   }
   retaining_ = false;
   settle_all();
@@ -347,7 +357,8 @@ torch::jit::Stack Tape::stack_of(Node& node, std::vector<c10::Storage>& written)
   return std::move(call.arguments);
 }
 
-void Tape::run(NodeIndex index) {
+// What is left as it is goes when the operator has run.
+void Tape::run(NodeIndex index, const std::vector<Result>& but) {
   note(Happened::kRun, index);
   Node& node = nodes_[index];
   const Below below;
@@ -360,9 +371,10 @@ void Tape::run(NodeIndex index) {
     const RandomNumbers numbers(state, stack, device_);
     node.recipe->op->callBoxed(stack);
   }
-  for (const Made& made : node.made) {
+  for (size_t place = 0; place < node.made.size(); ++place) {
+    const Made& made = node.made[place];
     Value& value = values_[made.value];
-    if (value.present.has_value() || (settled_ && !value.needed())) continue;
+    if (value.present.has_value() || (settled_ && !value.needed()) || is_among(but, index, place)) continue;
     if (made.result == kNone) {
       value.present = written[made.argument];
       value.given = {};

@@ -102,9 +102,9 @@ void Tape::end() {
   latest_.clear();
   outside_reads_.clear();
   for (Node& node : nodes_) {
-    if (node.stored != kSaved || !node.runs_again) continue;
+    if ((node.stored != kSaved && node.stored != kRead) || !node.runs_again) continue;
     for (const Made& made : node.made) {
-      if (!values_[made.value].ever_saved) values_[made.value].present.reset();
+      if (!stays(values_[made.value])) values_[made.value].present.reset();
     }
   }
   settle_all();
@@ -131,7 +131,8 @@ void Tape::save(ValueIndex index, c10::Storage storage) {
   Value& value = values_[index];
   value.ever_saved = true;
   ++value.saved;
-  if (nodes_[value.node].stored != kNothing && !value.present.has_value() && value.latest) {
+  const uint8_t stored = nodes_[value.node].stored;
+  if ((stored == kSaved || stored == kAll) && !value.present.has_value() && value.latest) {
     value.present = std::move(storage);
   }
   if (settled_ && value.saved == 1 && value.readers == 0) need_more(index);
@@ -184,8 +185,15 @@ void Tape::need_more(ValueIndex index) {
   settle();
 }
 
+// Whether the policy stores the value, once it is known what autograd has saved.
+bool Tape::stays(const Value& value) const {
+  const uint8_t stored = nodes_[value.node].stored;
+  return stored == kAll || (stored != kNothing && value.ever_saved == (stored == kSaved));
+}
+
+// What is read stays for the next backward pass, too, where there may be one; what is saved then is needed.
 void Tape::let_go_of(Value& value) {
-  if (!retaining_ || nodes_[value.node].stored != kAll) value.present.reset();
+  if (!retaining_ || nodes_[value.node].stored == kSaved || !stays(value)) value.present.reset();
 }
 
 // Nobody needs the value any more.

@@ -152,10 +152,11 @@ class Tape : public std::enable_shared_from_this<Tape> {
   at::Tensor take(ValueIndex value, const Geometry& geometry);
 
   // ---- replaying (replay.cpp)
-  // Runs these nodes again, in order, where they are wanted and what they read is there; how many ran.
-  int64_t replay(const std::vector<NodeIndex>& nodes);
-  // Lets go of what these nodes made, where they can run again; who needs it runs them again.
-  void drop(const std::vector<NodeIndex>& nodes);
+  // Runs these nodes again, in order, where they are wanted and what they read is there; how many ran. The results
+  // `but` these stay: they are there or not as before.
+  int64_t replay(const std::vector<NodeIndex>& nodes, const std::vector<Result>& but = {});
+  // Lets go of what these nodes made, `but` of these results, where they can run again; who needs it runs them again.
+  void drop(const std::vector<NodeIndex>& nodes, const std::vector<Result>& but = {});
   // A backward pass is about to ask for what the region made, and its graph stays (`retain_graph`): until its end no
   // node is forgotten, and what is stored stays, as another pass may ask for the same.
   void begin_retained();
@@ -221,7 +222,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   bool adopt(Value& value);
   void lend(const c10::Storage& storage) const;
   void have(ValueIndex value, bool demanded);
-  void run(NodeIndex index);
+  void run(NodeIndex index, const std::vector<Result>& but = {});
   struct Moment {
     uint32_t mark = 0;  // on the stream; where there is none, the host's nanoseconds:
     int64_t ns = 0;
@@ -231,6 +232,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   torch::jit::Stack stack_of(Node& node, std::vector<c10::Storage>& written);
   bool can_run_again(NodeIndex node) const;
   void let_go_of(Value& value);
+  bool stays(const Value& value) const;
   std::optional<size_t> changed_argument(const Node& node) const;
 
   void need_more(ValueIndex value);

@@ -1,9 +1,9 @@
 """A pass under policies as requests to the allocator: tapes that take and give back blocks, and moves between them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from runtime.recompute.course import ABSENT, AGAIN, FIRST, Course, Happened, TapeShape
+from runtime.recompute.course import ABSENT, AGAIN, FIRST, Course, Happened, Result, TapeShape
 from runtime.recompute.footprint import CallFacts
 from runtime.recompute.moves import Move
 from runtime.recompute.policy import BlockPolicy
@@ -55,9 +55,9 @@ class _Asking(Course):
         if first is not None:
             self._blocks.die(first)
 
-    def _run(self, index: int) -> int:
+    def _run(self, index: int, but: Collection[Result] = ()) -> int:
         self._made = self._taken_again(index)
-        most = super()._run(index)
+        most = super()._run(index, but)
         for block in self._made.values():
             self._blocks.give(block)
         self._made = {}
@@ -98,16 +98,9 @@ class _Asking(Course):
     def do(self, deed: Deed) -> None:
         """Run nodes again, or let go of what they made, as `Tape::replay` and `Tape::drop` do."""
         if deed.does == "replay":
-            self._windows = {Happened.IN_BACKWARD: {0: deed.nodes}}
-            self._replay(Happened.IN_BACKWARD, 0)
-            return
-        for index in deed.nodes:
-            if not self.can_run_again(index):
-                continue
-            for value, _ in self._nodes[index].results:
-                self._hold(value, ABSENT)
-        if self._settled:
-            self._settle_all()
+            self.replay(deed.nodes, deed.but)
+        else:
+            self.drop(deed.nodes, deed.but)
 
 
 class PlannedPass:

@@ -6,7 +6,7 @@ A value is needed while autograd has it saved or a node that wants its arguments
 of its values is needed and absent; what nobody needs is let go. The events are those of a measured step.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -25,6 +25,8 @@ class Happened(IntEnum):
 
 Event = tuple[int, int, int, int, int]
 """Of the device's log: the tape (-1: none), what happened, its index, the most bytes since the event before, now."""
+Result = tuple[int, int]
+"""Of a tape: the node that made it, and its place in `Node.made`."""
 LAST = -1
 """The mark at the end of a backward pass."""
 
@@ -56,7 +58,7 @@ class TapeShape:
         return cls(nodes, tuple(-(-size // GRAIN_BYTES) * GRAIN_BYTES for size in tape.value_bytes))
 
     def stored(self, policy: StorePolicy) -> tuple[int, ...]:
-        """What stays of each node: 0 nothing, 1 what autograd saved, 2 all that is read again."""
+        """What stays of each node, as in `StorePolicy`."""
         found = []
         for index, node in enumerate(self.nodes):
             if not node.runs_again:
@@ -152,7 +154,7 @@ class Course:
             self._hold(over, AGAIN if kept else ABSENT)
         for value, _ in node.arguments:
             maker = self._maker[value]
-            if self._store[maker] == 2 and (self._store[index] != 2 or not self._nodes[maker].runs_again):
+            if self._store[maker] >= 2 and (self._store[index] != 2 or not self._nodes[maker].runs_again):
                 self._hold_first(value)
 
     def _was_read(self, value: int, before: int) -> bool:
@@ -162,7 +164,7 @@ class Course:
     def _save(self, value: int) -> None:
         self._ever_saved[value] = True
         self._saved[value] += 1
-        if self._store[self._maker[value]]:
+        if self._store[self._maker[value]] in (1, 2):
             self._hold_first(value)
         if self._settled and self._saved[value] == 1 and not self._readers[value]:
             self._settle(self._maker[value])
@@ -171,11 +173,19 @@ class Course:
         for value in self._alone:
             self._die(value)
         for index, node in enumerate(self._nodes):
-            if self._store[index] == 1 and node.runs_again:
-                for value, _ in node.results:
-                    if not self._ever_saved[value]:
-                        self._hold(value, ABSENT)
+            if self._store[index] in (1, 3) and node.runs_again:
+                self._hold_only_stored(node)
         self._settle_all()
+
+    def _hold_only_stored(self, node: NodeShape) -> None:
+        for value, _ in node.results:
+            if not self._stays(value):
+                self._hold(value, ABSENT)
+
+    def _stays(self, value: int) -> bool:
+        """Whether the policy stores it, once it is known what autograd has saved."""
+        stored = self._store[self._maker[value]]
+        return stored == 2 or (stored > 0 and self._ever_saved[value] == (stored == 1))
 
     def _die(self, value: int) -> None:
         if not self._dead[value]:
@@ -235,8 +245,8 @@ class Course:
         self._closed[index] = not needed and not self._retaining
 
     def _let_go(self, value: int) -> None:
-        """Nobody needs it; what is stored stays as long as another backward pass may need it."""
-        if not self._retaining or self._store[self._maker[value]] != 2:
+        """Nobody needs it; what is stored for readers stays as long as another backward pass may need it."""
+        if not self._retaining or self._store[self._maker[value]] == 1 or not self._stays(value):
             self._hold(value, ABSENT)
 
     def _end_retained(self) -> None:
@@ -248,9 +258,8 @@ class Course:
                 maker = self._maker[value]
                 there = there and not self._closed[maker] and (self._present[value] != ABSENT or again[maker])
             again.append(there)
-            if self._store[index] == 0 and there:
-                for value, _ in node.results:
-                    self._hold(value, ABSENT)
+            if self._store[index] in (0, 3) and there:
+                self._hold_only_stored(node)
         self._retaining = False
         self._settle_all()
 
@@ -298,8 +307,8 @@ class Course:
         self._settle(self._maker[wanted])
         return most
 
-    def _run(self, index: int) -> int:
-        """The most that is held while the node runs."""
+    def _run(self, index: int, but: Collection[Result] = ()) -> int:
+        """The most that is held while the node runs; the results `but` these are held or not as before."""
         node, before = self._nodes[index], self.held
         copied = 0
         for value, written in node.arguments:
@@ -312,8 +321,8 @@ class Course:
                 self._pending.append(self._maker[value])
         made = sum(self._sizes[value] for value, over in node.results if over < 0)
         most = before + self._taken.get(index, copied + made)
-        for value, _ in node.results:
-            if self._present[value] == ABSENT and self._needed(value):
+        for place, (value, _) in enumerate(node.results):
+            if self._present[value] == ABSENT and self._needed(value) and (index, place) not in but:
                 self._hold(value, AGAIN)
         most = max(most, self.held)
         self._settle(index)
@@ -324,16 +333,33 @@ class Course:
         return self._retaining or self._saved[value] > 0 or self._readers[value] > 1 or self._latest[value]
 
     def _replay(self, phase: Happened, wait: int) -> int:
+        most, ran = self.replay(self._windows.get(phase, {}).get(wait, ()))
+        self.ran.ahead.append((phase, wait, ran))
+        return most
+
+    def replay(self, nodes: Sequence[int], but: Collection[Result] = ()) -> tuple[int, list[int]]:
+        """`Tape::replay`: the most that is held meanwhile, and which nodes ran."""
         most, ran = self.held, []
-        for index in self._windows.get(phase, {}).get(wait, ()):
+        for index in nodes:
             if not self._wants[index]:
                 continue
             node = self._nodes[index]
             there = node.runs_again and all([self._adopt(value) for value, _ in node.arguments])
-            missing = any([self._needed(one) and not self._adopt(one) for one, _ in node.results])
+            results = [one for place, (one, _) in enumerate(node.results) if (index, place) not in but]
+            missing = any(self._needed(one) and not self._adopt(one) for one in results)
             if missing and there:
-                most = max(most, self._run(index))
+                most = max(most, self._run(index, but))
                 ran.append(index)
             self._settle(index)
-        self.ran.ahead.append((phase, wait, ran))
-        return most
+        return most, ran
+
+    def drop(self, nodes: Sequence[int], but: Collection[Result] = ()) -> None:
+        """`Tape::drop`."""
+        for index in nodes:
+            if not self.can_run_again(index):
+                continue
+            for place, (value, _) in enumerate(self._nodes[index].results):
+                if (index, place) not in but:
+                    self._hold(value, ABSENT)
+        if self._settled:
+            self._settle_all()

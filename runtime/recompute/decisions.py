@@ -99,7 +99,7 @@ class Decisions:
         self.layers, self.footprint, self._uses, self.stays = layers, footprint, uses, stays
         self._untrained, self._uncalled = untrained, uncalled
         self._peaks = footprint.peaks
-        if self.whole is None and self.jointly(layers):
+        if self.whole is None and self.wholly(layers):
             self._named = OF_UNLIKE_BLOCKS
             self.whole = JointStep(build_solver(self._named, {}), self._limits, self._device)
         if self.whole is None:
@@ -110,10 +110,10 @@ class Decisions:
         if self.joint is not None or max(at_once.values(), default=1) > 1:
             self._peaks = peaks_all_there(footprint, self.layers)
 
-    def jointly(self, layers: Sequence[Layer]) -> bool:
-        """Whether a plan for them is a joint one."""
+    def wholly(self, layers: Sequence[Layer]) -> bool:
+        """Whether a plan for them is one of the whole step."""
         alike = _alike(layers) and any(layer.decided() for layer in layers)
-        return self.joint is not None or (self._by_default and not alike)
+        return self.whole is not None or (self._by_default and not alike)
 
     def takes(self, layers: Sequence[Layer]) -> bool:
         """Whether there can be a plan for them, where there is one for others: a solver of layers wants them alike."""

@@ -21,8 +21,9 @@ from runtime.recompute.layer import Layer
 from runtime.recompute.moves import Does, Move
 from runtime.recompute.places import behind_units, given_to
 from runtime.recompute.policy import BlockPolicy
+from runtime.recompute.results_apart import other_results, units_deed
 from runtime.recompute.together import Together, require_simulated, together_with
-from runtime.recompute.whole import begin_of, stored_by, units_deed
+from runtime.recompute.whole import begin_of, stored_by
 from runtime.recompute.work import Deed, Work
 from solvers.ir.errors import InfeasibleBudget
 from solvers.ir.hardware import Hardware
@@ -54,7 +55,7 @@ class _Reading:
         self.early: set[int] = set()
         self._earliest: dict[int, Moment] = {}
         self._now: Moment = (0, 0, -1)
-        self._begun, self._first = False, begin_of(step)
+        self._begun, self._first, self.parts = False, begin_of(step), other_results(step, layers)
         self._sent: set[int] = set()
         self._last = {action.op: at for at, action in enumerate(schedule.actions) if action.do == "recompute"}
         ops = {action.id: action.op for action in schedule.actions if action.do == "swap_in"}
@@ -186,7 +187,8 @@ def _deeds(read: _Reading, asked: Sequence[Asked]) -> tuple[Deed | Move, ...]:
     for does, op in [*asked, ("", -1)]:
         block = read.step.places[op].block
         if row and (does, block) != (row[0][0], read.step.places[row[0][1]].block):
-            found.append(units_deed(read.step, read.layers, row[0][0], [one for _, one in row]))
+            others = [other for does, op in row if does == "drop" for other in read.parts.get(op, ())]
+            found.append(units_deed(read.step, read.layers, row[0][0], [op for _, op in row], others))
             row = []
         if does in ("replay", "drop"):
             row.append((does, op))

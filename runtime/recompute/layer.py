@@ -23,6 +23,8 @@ OUT_OF_ORDER = (
 )
 """Why plans store what a tape could run again: the problem knows one content and one place of each unit."""
 HELD = "the program holds it until the block's backward pass"
+STORED_BY = {True: (1, 2), False: (2, 3)}
+"""Which policies of a unit's nodes (`StorePolicy`) store it: one that autograd saved, and one that it did not."""
 BY_ITSELF = "it communicates, and other ranks may decide otherwise"
 """Why a plan that each rank makes for itself stores it: a rank that ran it again would wait for the others for ever."""
 
@@ -116,9 +118,7 @@ class Layer:
 
     def _stored(self, policy: BlockPolicy) -> list["Unit"]:
         keep = policy.store.store
-        return [
-            unit for unit in self.units if keep and max(keep[one] for one in unit.nodes) >= (1 if unit.saved else 2)
-        ]
+        return [unit for unit in self.units if keep and any(keep[one] in STORED_BY[unit.saved] for one in unit.nodes)]
 
     def storing(self, keep: Sequence[int]) -> StorePolicy:
         """What one call stores, by node; where sizes grow, no more bytes than in a call like the measured ones."""

@@ -344,7 +344,7 @@ class RecomputeSession:
 
         Not of ranks that decide together, whose passes need not be alike, nor where graphs stay.
         """
-        wanted = self._together is None and not walk.stays and self.plans.jointly(layers)
+        wanted = self._together is None and not walk.stays and self.plans.wholly(layers)
         numbering = walk.numbering.by_calls(walk.calls) if wanted else None
         if numbering is None:
             return layers

@@ -32,9 +32,10 @@ class StorePolicy:
     """What of an operator's results stays: by index, and whether it is all of them for `others` beyond.
 
     0: nothing. 1: what autograd saved, such as dropout's mask. 2: all that something reads again, such as also
-    dropout's result, for a sum that is run again. `names` are the operators that the policy was made for; from the
-    first that is another one on, or comes behind them, nothing is (`Tape.diverged_at`). Nor is what would make the
-    results that can run again more than `most_bytes` together (`Tape.asked_bytes`: all that would be stored).
+    dropout's result, for a sum that is run again. 3: of that what autograd did not save. `names` are the operators that
+    the policy was made for; from the first that is another one on, or comes behind them, nothing is
+    (`Tape.diverged_at`). Nor is what would make the results that can run again more than `most_bytes` together
+    (`Tape.asked_bytes`: all that would be stored).
     """
 
     store: Sequence[int] = ()

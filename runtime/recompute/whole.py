@@ -8,6 +8,7 @@ blocks need not be alike.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 from runtime.recompute.graph import Place, Step, again
 from runtime.recompute.layer import Layer
 from runtime.recompute.policy import BlockPolicy
+from runtime.recompute.results_apart import other_results, results_together, units_deed
 from runtime.recompute.tape import StorePolicy
 from runtime.recompute.work import Deed, Work
 from solvers.check.plan import judge_of
@@ -117,12 +119,17 @@ def decide_step(solver: AnySolver, step: Step, layers: Sequence[Layer], budget_b
     return Checked(solution, lower_plan(problem, plan))
 
 
-def units_deed(step: Step, layers: Sequence[Layer], does: str, ops: Sequence[int]) -> Deed:
-    """What is done to units of one block: their nodes, each once, in the tape's order."""
-    places = [step.places[op] for op in ops]
-    block = places[0].block
-    nodes = {node for place in places for node in layers[block].units[place.index].nodes}
-    return Deed("replay" if does in ("recompute", "replay") else "drop", block, tuple(sorted(nodes)))
+@dataclass(frozen=True)
+class Asked:
+    """An action of a schedule and its op: "recompute", or "release" of what comes again later.
+
+    `others` stand for other results of the same nodes, and are not there before and behind a "recompute", or stay where
+    this one is released.
+    """
+
+    does: str
+    op: int
+    others: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -132,20 +139,14 @@ class _Units:
     step: Step
     layers: Sequence[Layer]
 
-    def deeds(self, asked: Sequence[tuple[str, int]]) -> tuple[Deed, ...]:
+    def deeds(self, asked: Sequence[Asked]) -> tuple[Deed, ...]:
         """What is asked in a row of one block is one deed."""
-        found: list[tuple[str, int, list[int]]] = []
-        for does, op in asked:
-            block = self.step.places[op].block
-            if found and found[-1][:2] == (does, block):
-                found[-1][2].append(op)
-            else:
-                found.append((does, block, [op]))
-        return tuple(units_deed(self.step, self.layers, does, ops) for does, _, ops in found)
+        rows = groupby(asked, key=lambda one: (one.does, self.step.places[one.op].block))
+        return tuple(self._deed(does, list(row)) for (does, _), row in rows)
 
-
-Asked = tuple[str, int]
-"""An action of a schedule and its op: "recompute", or "release" of what comes again later."""
+    def _deed(self, does: str, row: Sequence[Asked]) -> Deed:
+        others = {op for one in row for op in one.others}
+        return units_deed(self.step, self.layers, does, [one.op for one in row], others)
 
 
 class _Reading:
@@ -154,31 +155,37 @@ class _Reading:
     `early` are the ops whose results go in the forward pass: these are not stored.
     """
 
-    def __init__(self, step: Step, schedule: Schedule) -> None:
-        self.places = step.places
+    def __init__(self, step: Step, layers: Sequence[Layer], schedule: Schedule) -> None:
+        self.places, actions = step.places, results_together(step, layers, schedule.actions)
+        self._parts, self._there = other_results(step, layers), set[int]()
         self.before: dict[int, list[Asked]] = {}
         self.waits: dict[tuple[int, int], list[Asked]] = {}
         self.early: set[int] = set()
-        last = {action.op: at for at, action in enumerate(schedule.actions) if action.do == "recompute"}
+        last = {action.op: at for at, action in enumerate(actions) if action.do == "recompute"}
         asked: list[Asked] = []
         window: Place | None = None
         begun, first = False, begin_of(step)
-        for at, action in enumerate(schedule.actions):
+        for at, action in enumerate(actions):
             op = action.op
             assert op is not None
             if action.do == "recompute":
                 begun = True
-                (asked if window is None else self._in(window.block, window.index)).append(("recompute", op))
+                into = asked if window is None else self._in(window.block, window.index)
+                into.append(Asked("recompute", op, frozenset(self._parts.get(op, set()) - self._there)))
+                self._there.add(op)
             elif action.do in ("compute", "collective_start"):
                 begun = begun or op >= first
+                self._there.add(op)
                 self._turn(self.places[op], asked)
                 asked, window = [], self.places[op] if action.do == "collective_start" and begun else None
             elif action.do == "collective_wait":
                 window = None
-            elif self.places[op].kind == "unit" and not begun:
-                self.early.add(op)
-            elif self.places[op].kind == "unit" and last.get(op, -1) > at:
-                asked.append(("release", op))
+            else:
+                self._there.discard(op)
+                if self.places[op].kind == "unit" and not begun:
+                    self.early.add(op)
+                elif self.places[op].kind == "unit" and last.get(op, -1) > at:
+                    asked.append(Asked("release", op, frozenset(self._parts.get(op, set()) & self._there)))
 
     def _in(self, block: int, wait: int) -> list[Asked]:
         return self.waits.setdefault((block, wait), [])
@@ -192,17 +199,17 @@ class _Reading:
         if place.kind == "begin":
             self.before.setdefault(place.block, []).extend(asked)
             return
-        again = [one for one in asked if one[0] == "recompute"]
+        again = [one for one in asked if one.does == "recompute"]
         if again and place.kind in ("part", "end") and place.index >= 0:
             self._in(place.block, place.index).extend(again)
-            asked = [one for one in asked if one[0] == "release"]
+            asked = [one for one in asked if one.does == "release"]
         if asked and place.block > 0:
             self.before.setdefault(place.block - 1, []).extend(asked)
 
 
 def policies_of(step: Step, layers: Sequence[Layer], schedule: Schedule) -> list[BlockPolicy]:
     """What each block stores, and what is done before its backward pass and in its waits."""
-    units, read = _Units(step, layers), _Reading(step, schedule)
+    units, read = _Units(step, layers), _Reading(step, layers, schedule)
     found = []
     for block, layer in enumerate(layers):
         waits = {wait: units.deeds(asked) for (where, wait), asked in read.waits.items() if where == block}
@@ -218,7 +225,7 @@ def stored_by(step: Step, layer: Layer, block: int, early: set[int]) -> StorePol
         if place.kind == "unit" and place.block == block and op not in early:
             unit = layer.units[place.index]
             for node in unit.nodes:
-                keep[node] = max(keep[node], 1 if unit.saved else 2)
+                keep[node] = 2 if keep[node] else 1 if unit.saved else 3
     return layer.storing(keep)
 
 

@@ -11,11 +11,15 @@ from runtime.recompute.tape import Tape
 
 @dataclass(frozen=True)
 class Deed:
-    """Nodes of a block's tape that run again, or whose results are let go."""
+    """Nodes of a block's tape that run again, or whose results are let go.
+
+    The results `but`, each as its node and its place in `Node.made`, are there or not as before.
+    """
 
     does: Literal["replay", "drop"]
     block: int
     nodes: tuple[int, ...]
+    but: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,9 +88,9 @@ def _do(deeds: Sequence[Deed | Move], regions: Mapping[int, Region], mover: Move
         if tape is None or not nodes:
             continue
         if deed.does == "replay":
-            tape.replay(nodes)
+            tape.replay(nodes, deed.but)
         else:
-            tape.drop(nodes)
+            tape.drop(nodes, deed.but)
 
 
 def _known(deed: Deed, tape: Tape) -> list[int]:

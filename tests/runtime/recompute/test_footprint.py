@@ -106,9 +106,9 @@ def executed(trainee: Trainee, device: torch.device, policies: Sequence[BlockPol
 
 
 def some_policy(nodes: int, dice: random.Random) -> BlockPolicy:
-    """Any of the three for each operator, few or many of them stored."""
+    """Any of the four for each operator, few or many of them stored."""
     often = dice.random()
-    store = [dice.choice((1, 2)) if dice.random() < often else 0 for _ in range(nodes)]
+    store = [dice.choice((1, 2, 3)) if dice.random() < often else 0 for _ in range(nodes)]
     return BlockPolicy(StorePolicy(store, others=dice.random() < 0.5), {}, {})
 
 

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from runtime.device import use_sim
 from runtime.device.native import core
-from runtime.recompute.tape import EVERYTHING, NOTHING, StorePolicy, record
+from runtime.recompute.tape import EVERYTHING, NOTHING, StorePolicy, Tape, record
 from tests.runtime.recompute.programs import Block
 from tests.runtime.recompute.regions import backward, gradient, same, without_collector
 
@@ -306,6 +307,36 @@ def test_a_dropped_result_comes_back_where_what_it_reads_can() -> None:
     backward(y.sum())
     assert same(torch.autograd.grad(x.exp().sin().exp().cos().sum(), x)[0], gradient(x))
     assert tape.replayed_on_demand == 1
+
+
+@pytest.mark.parametrize("store", [0, 1, 2, 3])
+def test_results_of_one_operator_stay_one_by_one(store: int) -> None:
+    """A normalization's output, which only `relu` reads, and its statistics, which autograd saves."""
+    x = torch.randn(4, 8, 16, requires_grad=True)
+    with record(CPU, StorePolicy([0, store, 0, 0], others=False)) as tape:
+        y = functional.group_norm(x.sin(), 2).relu() * 2
+    there = {0: [False] * 3, 1: [False, True, True], 2: [True] * 3, 3: [True, False, False]}
+    assert held(tape, 1) == there[store]
+    tape.drop([1], [(1, 0)])
+    assert held(tape, 1) == [store > 1, False, False]
+    tape.drop([1])
+    assert tape.replay([0, 1], [(1, 0)]) == 2
+    assert held(tape, 1) == there[1]
+    assert tape.replay([1], [(1, 0)]) == 0
+    assert tape.replay([1], [(1, 1), (1, 2)]) == 1
+    assert held(tape, 1) == there[2]
+    tape.drop([1], [(1, 0)])
+    assert held(tape, 1) == there[3]
+    assert tape.replay([1, 2]) == 2
+    assert held(tape, 1) == there[1], "relu has run: nobody reads the output any more"
+    backward(y.sum())
+    assert same(torch.autograd.grad((functional.group_norm(x.sin(), 2).relu() * 2).sum(), x)[0], gradient(x))
+    assert tape.replayed_on_demand == 0
+
+
+def held(tape: Tape, node: int) -> list[bool]:
+    """Which of a node's results the tape holds; nobody else holds any."""
+    return [one is not None for one in tape.held(node)]
 
 
 def test_a_compiled_part_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from runtime.loop.nesting import active
 from runtime.profile.machine import by_direction, hardware_of
 from runtime.recompute.graph import OTHER, Step
 from runtime.recompute.joint_launches import units_begin, waits_before_units
-from runtime.recompute.joint_problem import joint_problem
+from runtime.recompute.joint_problem import joint_problem, with_rest
 from runtime.recompute.layer import Layer
 from runtime.recompute.moves import Does, Move
 from runtime.recompute.places import behind_units, given_to
@@ -203,7 +203,11 @@ def trim_host(device: torch.device) -> None:
 
 
 class JointStep:
-    """The decision about a whole step with a link to the host, as `whole.WholeStep` is about one without."""
+    """The decision about a whole step with a link to the host, as `whole.WholeStep` is about one without.
+
+    `pass_us`: how long the pass takes by the plan, `pass_alone` the problem without what follows. What the plan makes
+    that wait is in `problem`, and in its objective.
+    """
 
     def __init__(self, solver: AnySolver, limits: Limits, device: torch.device) -> None:
         self._solver, self._limits, self._device = solver, limits, device
@@ -213,6 +217,9 @@ class JointStep:
         self.answer: Checked | None = None
         self.policies: list[BlockPolicy] = []
         self.report: Report | None = None
+        self.pass_alone: JointProblem | None = None
+        self.pass_us: float | None = None
+        self._end_launch_us = 0
         self.together: Together | None = None
 
     def meet(self, groups: Collection[dist.ProcessGroup]) -> None:
@@ -242,13 +249,18 @@ class JointStep:
         self.step, self.problem = step, problem
         self.policies = joint_policies_of(step, layers, self.answer.schedule)
         self.report = simulate(problem, self.answer.schedule)
+        end = replace(problem.ops[-1], launch_us=self._end_launch_us)
+        self.pass_alone = replace(problem, ops=(*problem.ops[:-1], end))
+        self.pass_us = simulate(self.pass_alone, self.answer.schedule).makespan_us
         return self.answer.solution
 
     def asked(self, step: Step, layers: Sequence[Layer], budget_bytes: int) -> JointProblem:
         """What the solver is asked."""
         if self._hardware is None:
             self._hardware = by_direction(hardware_of(self._device))
-        return joint_problem(step, layers, self._hardware, budget_bytes)
+        problem = joint_problem(step, layers, self._hardware, budget_bytes)
+        self._end_launch_us = problem.ops[-1].launch_us
+        return with_rest(problem, step, layers)
 
     def reserve_host(self) -> None:
         """Have page-locked what the plan takes of the host, so that no step waits for it; nothing without a plan."""

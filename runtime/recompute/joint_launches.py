@@ -27,11 +27,7 @@ def with_launches(
     told = [layer.launches for layer in layers if layer.launches is not None]
     if len(told) < len(layers):
         return None
-    parts = [
-        joined([NOTHING if op in free else _measured(step, op, layers, told), *_before_units(step, layers, op + 1)])
-        for op in range(len(step.places))
-    ]
-    parts = _less(parts, told[0].ahead_ns)
+    parts, _ = _parts(step, layers, told, free)
     waits = _waits(parts, step, layers, told)
     reads = [0 if op.comm else round(one.read_ns / 1000) for op, one in zip(ops, waits, strict=True)]
     return [
@@ -47,6 +43,43 @@ def with_launches(
         )
         for number, (op, wait, one, read_us) in enumerate(zip(ops, waits, launches(parts), reads, strict=True))
     ]
+
+
+def owed_us(step: Step, layers: Sequence[Layer], free: Collection[int]) -> int:
+    """How far ahead the host must be where the pass ends, or what follows waits for it: what it then has yet to launch
+    beyond what the device has to do. 0 where the device does not tell.
+
+    Where the host waits behind the pass, or in the next one, that counts until then, less what it is ahead beside the
+    ops of this one. Where it never waits that is all that a step launches, of which these ops have their part.
+    """
+    told = [layer.launches for layer in layers if layer.launches is not None]
+    if len(told) < len(layers):
+        return 0
+    parts, ahead_ns = _parts(step, layers, told, free)
+    rest = told[0].rest
+    launched_ns = ahead_ns if rest.host_waits else sum(one.host_ns for one in parts)
+    return max(0, round((rest.end_ns - rest.device_ns - launched_ns) / 1000))
+
+
+def held_up(last: JointOp, us: int) -> JointOp:
+    """The last op of a pass, ended once nothing but the device holds up what follows: the host is so far ahead.
+
+    That comes in place of its tail, where this is shorter. Where the host waits for the op, it is not ahead anyway.
+    """
+    if last.host_waits or last.sync or last.read_us or us <= last.after_launch_us:
+        return last
+    return replace(last, launch_us=last.launch_us + us - last.after_launch_us)
+
+
+def _parts(
+    step: Step, layers: Sequence[Layer], told: Sequence[BlockLaunches], free: Collection[int]
+) -> tuple[list[Measured], int]:
+    """By op, without what is launched ahead; also how far the host is still ahead then, as in `_less`."""
+    parts = [
+        joined([NOTHING if op in free else _measured(step, op, layers, told), *_before_units(step, layers, op + 1)])
+        for op in range(len(step.places))
+    ]
+    return _less(parts, told[0].ahead_ns)
 
 
 def _waits(
@@ -72,8 +105,8 @@ def _again_launch_us(step: Step, layers: Sequence[Layer], op: int) -> int | None
     return round(sum(known) / 1000) if len(known) == len(found) else None
 
 
-def _less(parts: Sequence[Measured], ahead_ns: int) -> list[Measured]:
-    """What the host launches while it is so far ahead takes none of the step's time.
+def _less(parts: Sequence[Measured], ahead_ns: int) -> tuple[list[Measured], int]:
+    """What the host launches while it is so far ahead takes none of the step's time; also what it is ahead at the end.
 
     Where it waits within a part, it is ahead again by what it launched behind that.
     """
@@ -83,7 +116,7 @@ def _less(parts: Sequence[Measured], ahead_ns: int) -> list[Measured]:
         saved_ns, least_ns = min(ahead_ns, one.host_ns), one.device_ns if one.host_waits else 0
         ahead_ns = max(0, raw.end_ns - raw.host_ns) if one.host_waits else ahead_ns - saved_ns
         found.append(one._replace(host_ns=one.host_ns - saved_ns, end_ns=max(least_ns, one.end_ns - saved_ns)))
-    return found
+    return found, ahead_ns
 
 
 def _measured(step: Step, op: int, layers: Sequence[Layer], told: Sequence[BlockLaunches]) -> Measured:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from runtime.recompute.footprint import Footprint, Peaks
 from runtime.recompute.graph import Place, Step, lasting
-from runtime.recompute.joint_launches import with_launches
+from runtime.recompute.joint_launches import held_up, owed_us, with_launches
 from runtime.recompute.layer import Layer
 from runtime.recompute.outside import BACKWARD, Name
 from runtime.recompute.places import Places, given_to
@@ -54,6 +54,15 @@ def joint_problem(step: Step, layers: Sequence[Layer], hardware: Hardware, budge
         )
     launch_us = 0 if launched is None else round(hardware.device().launch_us)
     return _with_workspaces(step, layers, replace(problem, ops=tuple(found), launch_us=launch_us))
+
+
+def with_rest(problem: JointProblem, step: Step, layers: Sequence[Layer]) -> JointProblem:
+    """The problem of a pass whose end is, where the host would hold up what follows, later by so much.
+
+    Launching what a plan does takes the host's lead, for which the rest of the step may pay.
+    """
+    last = held_up(problem.ops[-1], owed_us(step, layers, _small_parts(step, layers)))
+    return replace(problem, ops=(*problem.ops[:-1], last))
 
 
 def _copies(step: Step, layers: Sequence[Layer], op: int) -> int:

@@ -6,9 +6,11 @@ step only. A device that knows more (sim) says of all that ran between two event
 the device with the host far ahead, and the host with an idle device. Here these readings are put together again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import islice
+from operator import itemgetter
 from typing import Self
 
 from runtime.profile.launches import Measured
@@ -23,6 +25,7 @@ PartsOfCalls = dict[int, Parts]
 Reading = tuple[int, int, int, int, int]
 """Of a log's `launches`: a `Measured`."""
 AHEAD: Part = (-1, "ahead", 0)
+REST: Part = (-1, "rest", 0)
 NOTHING = Measured(0, 0, 0, 0)
 MOST_WAITS = 16
 """Behind the last block, and in a block's backward pass, so many of the host's waits are told apart."""
@@ -39,7 +42,8 @@ class BlockLaunches:
     `again`: its nodes as they ran again, if they did;
     `backward`: its backward pass without the stalls at its collectives, in a part more than it has of these;
     `within`: the same of a step without collectives, in the order of its operators, as what is behind;
-    `ahead_ns`: how far the host is ahead of the device where a step begins.
+    `ahead_ns`: how far the host is ahead of the device where a step begins; `rest`: what follows the pass, until the
+    host waits or, where it never does, the device's time of it and the host's of a whole step.
     """
 
     nodes: tuple[Measured, ...]
@@ -50,6 +54,7 @@ class BlockLaunches:
     backward: tuple[Measured, ...]
     within: tuple[Measured, ...]
     ahead_ns: int
+    rest: Measured = NOTHING
 
     @property
     def held(self) -> list[int]:
@@ -71,6 +76,7 @@ class BlockLaunches:
             backward=tuple(own.get((call, "backward", part), NOTHING) for part in range(backward)),
             within=_counted(own, call, "within"),
             ahead_ns=parts[AHEAD[0]][AHEAD].host_ns,
+            rest=parts[AHEAD[0]].get(REST, NOTHING),
         )
 
 
@@ -119,15 +125,52 @@ def read_launches(
     """What a measured step's log and its `launches` tell; None where that is not all, as with kernels on more streams.
 
     `stalls_us`: of the waits for collectives, in order; `took_us`: how long the last complete pass took. How far the
-    host is ahead where the next step begins is a part, too (`AHEAD`).
+    host is ahead where the next step begins is a part, too (`AHEAD`), and what follows the pass (`REST`).
     """
     reader = _Reader(stalls_us).read(events, readings)
     if took_us * 1000 > UNEXPLAINED * reader.took_ns:
         return None
-    found: PartsOfCalls = {AHEAD[0]: {AHEAD: NOTHING._replace(host_ns=reader.ahead_ns())}}
+    found: PartsOfCalls = {AHEAD[0]: {AHEAD: NOTHING._replace(host_ns=reader.ahead_ns()), REST: reader.what_follows()}}
     for part, one in reader.found.items():
         found.setdefault(part[0], {})[part] = one
     return found
+
+
+def filled_once(events: Sequence[Event], readings: Sequence[Reading]) -> set[int]:
+    """Behind the last pass, the readings of what fills memory that stays, as optimizers' states do in a first step.
+
+    What was allocated behind an event and is there at a later one has kept what is in use above what it was. The most
+    that is there at once stays, as far as a step begins with as many bytes more; the next kernel fills it. One for
+    which the host waits counts.
+    """
+    marks = [(at, index) for at, (_, what, index, _, _) in enumerate(events) if what == Happened.MARK]
+    ends = [at for at, index in marks if index == LAST]
+    if not ends:
+        return set()
+    end, before = ends[-1], max(ends[:-1], default=-1)
+    begun = next(at for at, index in marks if at > before)
+    more_bytes = events[-1][4] - events[begun][4]
+    levels = [event[4] for event in events[end:]]
+    held = (len(lower) if levels[lower[-1]] - levels[lower[0]] <= more_bytes else 0 for lower in _rising(levels))
+    fullest, _ = max(enumerate(held), key=itemgetter(1))
+    lower = next(islice(_rising(levels), fullest, None))
+    found, done = set(), 0
+    for at in (end + one for one in lower[:-1]):
+        filled = next((later for later in range(max(at + 1, done), len(readings)) if readings[later][1]), None)
+        if filled is not None and at >= done and not readings[filled][3]:
+            found.add(filled)
+        done = done if filled is None else filled
+    return found
+
+
+def _rising(levels: Sequence[int]) -> Iterator[list[int]]:
+    """For each place: the last places, up to it, of the levels below all later ones. It is always the same list."""
+    lower: list[int] = []
+    for at, level in enumerate(levels):
+        while lower and levels[lower[-1]] >= level:
+            lower.pop()
+        lower.append(at)
+        yield lower
 
 
 @dataclass
@@ -160,7 +203,7 @@ class _Reader:
     `in_again` what runs again since the last node that did, `made` the block's last node.
 
     `took_ns`: the last pass, as far as the device told (`clocks`); `step`: all without what ran again since it began,
-    or since the host has `waited`, if it has.
+    or since the host has `waited`, if it has; `rest`: what has followed it, `first` what it had until the host waited.
     """
 
     stalls_us: Sequence[float]
@@ -175,14 +218,17 @@ class _Reader:
     took_ns: int = 0
     step: Measured = NOTHING
     waited: bool = False
+    first: Measured = NOTHING
+    rest: Measured = NOTHING
     begun: int = 0
 
     def read(self, events: Sequence[Event], readings: Sequence[Reading]) -> Self:
         """All of it."""
-        for (tape, what, index, _, _), told in zip(events, readings[:-1], strict=True):
-            self.add(Measured(*told))
+        once = filled_once(events, readings)
+        for at, ((tape, what, index, _, _), told) in enumerate(zip(events, readings[:-1], strict=True)):
+            self.add(Measured(*told), once=at in once)
             self.turn(tape, what, index)
-        self.add(Measured(*readings[-1]))
+        self.add(Measured(*readings[-1]), once=len(events) in once)
         return self
 
     def ahead_ns(self) -> int:
@@ -194,12 +240,27 @@ class _Reader:
             return self.step.host_ns
         return max(0, self.step.end_ns - self.step.host_ns)
 
-    def add(self, one: Measured) -> None:
-        """What has run before the event."""
+    def what_follows(self) -> Measured:
+        """What follows a pass until the host waits, be it in the next one: what comes then no plan changes.
+
+        A host that never waits holds up the device as soon as a step takes more of it than of the device.
+        """
+        if not self.waited:
+            return Measured(self.rest.device_ns, self.step.host_ns, self.step.host_ns, 0)
+        return self.rest if self.rest.host_waits else _then(self.rest, self.first)
+
+    def add(self, one: Measured, *, once: bool) -> None:
+        """What has run before the event; no later step does it where it was for `once`."""
         self.clocks.run(one)
+        if once:
+            return
         if self.again:
             self.in_again = _then(self.in_again, one)
             return
+        if not self.waited:
+            self.first = _then(self.first, one)
+        if self.now is None:
+            self.rest = _then(self.rest, one)
         self.waited = self.waited or one.host_waits > 0
         self.step = NOTHING if one.host_waits else _then(self.step, one)
         if self.now is not None and self.now[1] == "node":
@@ -249,12 +310,15 @@ class _Reader:
             return
         if self.now is None:
             self.began_ns, self.step, self.waited = self.clocks.now_ns, NOTHING, False
+            self.first = self.rest = NOTHING
         self.made = None
         self.now = index // 2, "backward" if index % 2 else "forward", 0
 
     def _wait(self, stall_us: float) -> None:
         self.clocks.stall(stall_us)
         self.step = stalled(self.step, stall_us)
+        if self.now is None:
+            self.rest = stalled(self.rest, stall_us)
         if self.now is not None and self.now[1] == "behind":
             self.found[self.now] = stalled(self.found.get(self.now, NOTHING), stall_us)
         elif self.now is not None and self.now[1] == "backward":

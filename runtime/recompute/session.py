@@ -7,6 +7,7 @@ import logging
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from math import ceil
 from types import TracebackType
 from typing import Any, Self
 
@@ -451,8 +452,8 @@ class RecomputeSession:
             **asdict(self._counts.moves),
             host_bytes=0 if joint is None else joint.host_bytes,
             predicted_pass_us=None
-            if joint is None or self.plans.passes > 1 or self.plans.stays
-            else round(solution.objective),
+            if joint is None or joint.pass_us is None or self.plans.passes > 1 or self.plans.stays
+            else ceil(joint.pass_us),
             pass_us=None if self._timed_pass is None else self._timed_pass.took_us,
         )
 

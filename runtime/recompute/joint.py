@@ -12,11 +12,11 @@ import torch.distributed as dist
 from msgspec.structs import replace
 
 from runtime.device.native import core
-from runtime.loop.nesting import active
 from runtime.profile.machine import by_direction, hardware_of
 from runtime.recompute.graph import OTHER, Step
-from runtime.recompute.joint_launches import units_begin, waits_before_units
-from runtime.recompute.joint_problem import joint_problem, with_rest
+from runtime.recompute.joint_launches import units_begin, waits_before_units, waits_within
+from runtime.recompute.joint_problem import joint_problem
+from runtime.recompute.joint_rest import with_rest
 from runtime.recompute.layer import Layer
 from runtime.recompute.moves import Does, Move
 from runtime.recompute.places import behind_units, given_to
@@ -170,11 +170,6 @@ def joint_policies_of(step: Step, layers: Sequence[Layer], schedule: Schedule) -
     return found
 
 
-def waits_within(layer: Layer) -> Sequence[int]:
-    """After how many operators of its backward pass the host waits."""
-    return () if layer.launches is None else layer.launches.held
-
-
 def _moves(deeds: Sequence[Deed | Move]) -> tuple[Move, ...]:
     return tuple(deed for deed in deeds if isinstance(deed, Move))
 
@@ -194,12 +189,6 @@ def _deeds(read: _Reading, asked: Sequence[Asked]) -> tuple[Deed | Move, ...]:
             move = read.move(does, op)  # type: ignore[arg-type]
             found += [] if move is None else [move]
     return tuple(found)
-
-
-def trim_host(device: torch.device) -> None:
-    """Give a device's idle page-locked memory back to the system, unless a swapping session still uses it."""
-    if active(device) is None:
-        core.trim_host(device)
 
 
 class JointStep:

@@ -27,7 +27,7 @@ def with_launches(
     told = [layer.launches for layer in layers if layer.launches is not None]
     if len(told) < len(layers):
         return None
-    parts, _ = _parts(step, layers, told, free)
+    parts, _ = parts_of(step, layers, told, free)
     waits = _waits(parts, step, layers, told)
     reads = [0 if op.comm else round(one.read_ns / 1000) for op, one in zip(ops, waits, strict=True)]
     return [
@@ -45,33 +45,7 @@ def with_launches(
     ]
 
 
-def owed_us(step: Step, layers: Sequence[Layer], free: Collection[int]) -> int:
-    """How far ahead the host must be where the pass ends, or what follows waits for it: what it then has yet to launch
-    beyond what the device has to do. 0 where the device does not tell.
-
-    Where the host waits behind the pass, or in the next one, that counts until then, less what it is ahead beside the
-    ops of this one. Where it never waits that is all that a step launches, of which these ops have their part.
-    """
-    told = [layer.launches for layer in layers if layer.launches is not None]
-    if len(told) < len(layers):
-        return 0
-    parts, ahead_ns = _parts(step, layers, told, free)
-    rest = told[0].rest
-    launched_ns = ahead_ns if rest.host_waits else sum(one.host_ns for one in parts)
-    return max(0, round((rest.end_ns - rest.device_ns - launched_ns) / 1000))
-
-
-def held_up(last: JointOp, us: int) -> JointOp:
-    """The last op of a pass, ended once nothing but the device holds up what follows: the host is so far ahead.
-
-    That comes in place of its tail, where this is shorter. Where the host waits for the op, it is not ahead anyway.
-    """
-    if last.host_waits or last.sync or last.read_us or us <= last.after_launch_us:
-        return last
-    return replace(last, launch_us=last.launch_us + us - last.after_launch_us)
-
-
-def _parts(
+def parts_of(
     step: Step, layers: Sequence[Layer], told: Sequence[BlockLaunches], free: Collection[int]
 ) -> tuple[list[Measured], int]:
     """By op, without what is launched ahead; also how far the host is still ahead then, as in `_less`."""
@@ -155,6 +129,11 @@ def units_begin(layer: Layer) -> int:
 def waits_before_units(layer: Layer) -> bool:
     """Whether the host waits in its forward pass before they do."""
     return joined(_first_parts(layer)).host_waits > 0
+
+
+def waits_within(layer: Layer) -> Sequence[int]:
+    """After how many operators of its backward pass the host waits."""
+    return () if layer.launches is None else layer.launches.held
 
 
 def _before_units(step: Step, layers: Sequence[Layer], op: int) -> list[Measured]:

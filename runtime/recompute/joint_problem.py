@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from runtime.recompute.footprint import Footprint, Peaks
 from runtime.recompute.graph import Place, Step, lasting
-from runtime.recompute.joint_launches import held_up, owed_us, with_launches
+from runtime.recompute.joint_launches import with_launches
 from runtime.recompute.layer import Layer
 from runtime.recompute.outside import BACKWARD, Name
 from runtime.recompute.places import Places, given_to
@@ -34,7 +34,7 @@ def joint_problem(step: Step, layers: Sequence[Layer], hardware: Hardware, budge
     """
     problem = make_problem("joint", step.graph, hardware, budget_bytes)
     assert isinstance(problem, JointProblem)
-    small, within, elsewhere = _small_parts(step, layers), _read_within(step, layers), used_elsewhere(step, layers)
+    small, within, elsewhere = small_parts(step, layers), _read_within(step, layers), used_elsewhere(step, layers)
     launched = with_launches(problem.ops, step, layers, small)
     timed = [replace(op, time_us=time) for op, time in zip(problem.ops, _times(step, layers), strict=True)]
     found = []
@@ -56,15 +56,6 @@ def joint_problem(step: Step, layers: Sequence[Layer], hardware: Hardware, budge
     return _with_workspaces(step, layers, replace(problem, ops=tuple(found), launch_us=launch_us))
 
 
-def with_rest(problem: JointProblem, step: Step, layers: Sequence[Layer]) -> JointProblem:
-    """The problem of a pass whose end is, where the host would hold up what follows, later by so much.
-
-    Launching what a plan does takes the host's lead, for which the rest of the step may pay.
-    """
-    last = held_up(problem.ops[-1], owed_us(step, layers, _small_parts(step, layers)))
-    return replace(problem, ops=(*problem.ops[:-1], last))
-
-
 def _copies(step: Step, layers: Sequence[Layer], op: int) -> int:
     """How many storages its output is, each of which moves by itself."""
     place = step.places[op]
@@ -81,7 +72,7 @@ def _is_beside(step: Step, layers: Sequence[Layer], op: int) -> bool:
     return place.kind == "unit" and place.index not in lasting(layers[place.block])
 
 
-def _small_parts(step: Step, layers: Sequence[Layer]) -> set[int]:
+def small_parts(step: Step, layers: Sequence[Layer]) -> set[int]:
     """Of two ops of the same nodes (dropout's mask and its result) the smaller: alone it would cost as much as both.
 
     It does not run again, and the other one has the time of both.
@@ -100,7 +91,7 @@ def _small_parts(step: Step, layers: Sequence[Layer]) -> set[int]:
 
 def _times(step: Step, layers: Sequence[Layer]) -> list[int]:
     """By op, whole µs in sum, too; what blocks take beside their units, and the loss, at the op behind each block."""
-    small, times, owed = _small_parts(step, layers), [op.time_us for op in step.graph.ops], 0.0
+    small, times, owed = small_parts(step, layers), [op.time_us for op in step.graph.ops], 0.0
     loss = begin_of(step) - 1
     for index, place in enumerate(step.places[:loss]):
         if place.kind == "unit":

@@ -33,10 +33,11 @@ from runtime.recompute.calls import Given
 from runtime.recompute.counts import Counts, PassClock
 from runtime.recompute.decisions import AnyProblem, Decided, Decisions, Kept
 from runtime.recompute.first_step import MOST_WAITED, FirstStep, Gradients
-from runtime.recompute.joint import JointStep, trim_host
+from runtime.recompute.joint import JointStep
 from runtime.recompute.keeping import Keeping
 from runtime.recompute.layer import Layer
 from runtime.recompute.measuring import Measuring, Occasion
+from runtime.recompute.moves import trim_host
 from runtime.recompute.numbering import Numbering
 from runtime.recompute.report import RecomputeReport
 from runtime.recompute.staying import Staying

@@ -10,9 +10,10 @@ from experiments.recompute.models import Trainee
 from runtime.device import use_sim
 from runtime.profile.launches import Measured
 from runtime.recompute.course import LAST, Event, Happened
+from runtime.recompute.filling import Reading, filled_once
 from runtime.recompute.joint import JointStep
-from runtime.recompute.joint_launches import held_up
-from runtime.recompute.launches import AHEAD, REST, Reading, filled_once, read_launches
+from runtime.recompute.joint_rest import held_up
+from runtime.recompute.launches import AHEAD, REST, read_launches
 from runtime.recompute.report import RecomputeReport
 from solvers.ir.joint import JointOp
 from tests.accelerators import prepared

@@ -12,11 +12,11 @@ import torch.distributed as dist
 from msgspec.structs import replace
 
 from runtime.device.native import core
-from runtime.loop.nesting import active
 from runtime.profile.machine import by_direction, hardware_of
 from runtime.recompute.graph import OTHER, Step
-from runtime.recompute.joint_launches import units_begin, waits_before_units
+from runtime.recompute.joint_launches import units_begin, waits_before_units, waits_within
 from runtime.recompute.joint_problem import joint_problem
+from runtime.recompute.joint_rest import with_rest
 from runtime.recompute.layer import Layer
 from runtime.recompute.moves import Does, Move
 from runtime.recompute.places import behind_units, given_to
@@ -37,8 +37,7 @@ from solvers.timeline.simulate import simulate
 Moment = tuple[int, int, int]
 """(0, block, node): before the node of a forward pass begins, −1 before the block's call, and one more than the last
 behind it; (0, blocks, n): once the program has begun n operators behind all of them; (1, −block, 0): before a backward
-pass;
-(1, −block, 1 + n): in its n-th wait for a collective, or behind the n-th that keeps the host.
+pass; (1, −block, 1 + n): in its n-th wait for a collective, or behind the n-th that keeps the host.
 
 Before the next node, not behind the one before it: in between the program lets go of that one's temporaries.
 """
@@ -171,11 +170,6 @@ def joint_policies_of(step: Step, layers: Sequence[Layer], schedule: Schedule) -
     return found
 
 
-def waits_within(layer: Layer) -> Sequence[int]:
-    """After how many operators of its backward pass the host waits."""
-    return () if layer.launches is None else layer.launches.held
-
-
 def _moves(deeds: Sequence[Deed | Move]) -> tuple[Move, ...]:
     return tuple(deed for deed in deeds if isinstance(deed, Move))
 
@@ -198,14 +192,12 @@ def _deeds(read: _Reading, asked: Sequence[Asked]) -> tuple[Deed | Move, ...]:
     return tuple(found)
 
 
-def trim_host(device: torch.device) -> None:
-    """Give a device's idle page-locked memory back to the system, unless a swapping session still uses it."""
-    if active(device) is None:
-        core.trim_host(device)
-
-
 class JointStep:
-    """The decision about a whole step with a link to the host, as `whole.WholeStep` is about one without."""
+    """The decision about a whole step with a link to the host, as `whole.WholeStep` is about one without.
+
+    `pass_us`: how long the pass takes by the plan, `pass_alone` the problem without what follows. What the plan makes
+    that wait is in `problem`, and in its objective.
+    """
 
     def __init__(self, solver: AnySolver, limits: Limits, device: torch.device) -> None:
         self._solver, self._limits, self._device = solver, limits, device
@@ -215,6 +207,9 @@ class JointStep:
         self.answer: Checked | None = None
         self.policies: list[BlockPolicy] = []
         self.report: Report | None = None
+        self.pass_alone: JointProblem | None = None
+        self.pass_us: float | None = None
+        self._end_launch_us = 0
         self.together: Together | None = None
 
     def meet(self, groups: Collection[dist.ProcessGroup]) -> None:
@@ -244,13 +239,18 @@ class JointStep:
         self.step, self.problem = step, problem
         self.policies = joint_policies_of(step, layers, self.answer.schedule)
         self.report = simulate(problem, self.answer.schedule)
+        end = replace(problem.ops[-1], launch_us=self._end_launch_us)
+        self.pass_alone = replace(problem, ops=(*problem.ops[:-1], end))
+        self.pass_us = simulate(self.pass_alone, self.answer.schedule).makespan_us
         return self.answer.solution
 
     def asked(self, step: Step, layers: Sequence[Layer], budget_bytes: int) -> JointProblem:
         """What the solver is asked."""
         if self._hardware is None:
             self._hardware = by_direction(hardware_of(self._device))
-        return joint_problem(step, layers, self._hardware, budget_bytes)
+        problem = joint_problem(step, layers, self._hardware, budget_bytes)
+        self._end_launch_us = problem.ops[-1].launch_us
+        return with_rest(problem, step, layers)
 
     def reserve_host(self) -> None:
         """Have page-locked what the plan takes of the host, so that no step waits for it; nothing without a plan."""

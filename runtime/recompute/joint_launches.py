@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from runtime.profile.launches import DEVICE, OPERATOR, STREAM, Measured, launches
 from runtime.recompute.graph import OTHER, Step
-from runtime.recompute.launches import NOTHING, BlockLaunches, at_its_end, joined, stalled
+from runtime.recompute.in_turn import NOTHING, at_its_end, joined, stalled
+from runtime.recompute.launches import BlockLaunches
 from runtime.recompute.layer import Layer
 from solvers.ir.joint import JointOp
 
@@ -27,11 +28,7 @@ def with_launches(
     told = [layer.launches for layer in layers if layer.launches is not None]
     if len(told) < len(layers):
         return None
-    parts = [
-        joined([NOTHING if op in free else _measured(step, op, layers, told), *_before_units(step, layers, op + 1)])
-        for op in range(len(step.places))
-    ]
-    parts = _less(parts, told[0].ahead_ns)
+    parts, _ = parts_of(step, layers, told, free)
     waits = [NOTHING if op.comm else one for op, one in zip(ops, _waits(parts, step, layers, told), strict=True)]
     reads = [round(one.read_ns / 1000) for one in waits]
     return [
@@ -48,6 +45,17 @@ def with_launches(
         )
         for number, (op, wait, one, read_us) in enumerate(zip(ops, waits, launches(parts), reads, strict=True))
     ]
+
+
+def parts_of(
+    step: Step, layers: Sequence[Layer], told: Sequence[BlockLaunches], free: Collection[int]
+) -> tuple[list[Measured], int]:
+    """By op, without what is launched ahead; also how far the host is still ahead then, as in `_less`."""
+    parts = [
+        joined([NOTHING if op in free else _measured(step, op, layers, told), *_before_units(step, layers, op + 1)])
+        for op in range(len(step.places))
+    ]
+    return _less(parts, told[0].ahead_ns)
 
 
 def _waits(
@@ -73,8 +81,8 @@ def _again_launch_us(step: Step, layers: Sequence[Layer], op: int) -> int | None
     return round(sum(known) / 1000) if len(known) == len(found) else None
 
 
-def _less(parts: Sequence[Measured], ahead_ns: int) -> list[Measured]:
-    """What the host launches while it is so far ahead takes none of the step's time.
+def _less(parts: Sequence[Measured], ahead_ns: int) -> tuple[list[Measured], int]:
+    """What the host launches while it is so far ahead takes none of the step's time; also what it is ahead at the end.
 
     Where it waits within a part, it is ahead again by what it launched behind that.
     """
@@ -84,7 +92,7 @@ def _less(parts: Sequence[Measured], ahead_ns: int) -> list[Measured]:
         saved_ns, least_ns = min(ahead_ns, one.host_ns), one.device_ns if one.host_waits else 0
         ahead_ns = max(0, raw.end_ns - raw.host_ns) if one.host_waits else ahead_ns - saved_ns
         found.append(one._replace(host_ns=one.host_ns - saved_ns, end_ns=max(least_ns, one.end_ns - saved_ns)))
-    return found
+    return found, ahead_ns
 
 
 def _measured(step: Step, op: int, layers: Sequence[Layer], told: Sequence[BlockLaunches]) -> Measured:
@@ -123,6 +131,11 @@ def units_begin(layer: Layer) -> int:
 def waits_before_units(layer: Layer) -> bool:
     """Whether the host waits in its forward pass before they do."""
     return joined(_first_parts(layer)).tells_host
+
+
+def waits_within(layer: Layer) -> Sequence[int]:
+    """After how many operators of its backward pass the host waits."""
+    return () if layer.launches is None else layer.launches.held
 
 
 def _before_units(step: Step, layers: Sequence[Layer], op: int) -> list[Measured]:

@@ -34,7 +34,7 @@ def joint_problem(step: Step, layers: Sequence[Layer], hardware: Hardware, budge
     """
     problem = make_problem("joint", step.graph, hardware, budget_bytes)
     assert isinstance(problem, JointProblem)
-    small, within, elsewhere = _small_parts(step, layers), _read_within(step, layers), used_elsewhere(step, layers)
+    small, within, elsewhere = small_parts(step, layers), _read_within(step, layers), used_elsewhere(step, layers)
     launched = with_launches(problem.ops, step, layers, small)
     timed = [replace(op, time_us=time) for op, time in zip(problem.ops, _times(step, layers), strict=True)]
     found = []
@@ -72,7 +72,7 @@ def _is_beside(step: Step, layers: Sequence[Layer], op: int) -> bool:
     return place.kind == "unit" and place.index not in lasting(layers[place.block])
 
 
-def _small_parts(step: Step, layers: Sequence[Layer]) -> set[int]:
+def small_parts(step: Step, layers: Sequence[Layer]) -> set[int]:
     """Of two ops of the same nodes (dropout's mask and its result) the smaller: alone it would cost as much as both.
 
     It does not run again, and the other one has the time of both.
@@ -91,7 +91,7 @@ def _small_parts(step: Step, layers: Sequence[Layer]) -> set[int]:
 
 def _times(step: Step, layers: Sequence[Layer]) -> list[int]:
     """By op, whole µs in sum, too; what blocks take beside their units, and the loss, at the op behind each block."""
-    small, times, owed = _small_parts(step, layers), [op.time_us for op in step.graph.ops], 0.0
+    small, times, owed = small_parts(step, layers), [op.time_us for op in step.graph.ops], 0.0
     loss = begin_of(step) - 1
     for index, place in enumerate(step.places[:loss]):
         if place.kind == "unit":

@@ -6,13 +6,14 @@ step only. A device that knows more (sim) says of all that ran between two event
 the device with the host far ahead, and the host with an idle device. Here these readings are put together again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Self
 
 from runtime.profile.launches import Measured
 from runtime.recompute.course import LAST, Event, Happened
+from runtime.recompute.filling import Reading, filled_once
+from runtime.recompute.in_turn import NOTHING, at_its_end, stalled, then
 
 Part = tuple[int, str, int]
 """Of which call: a "node" by its index, the same where it ran "again", "before", "forward", "behind" by how many of the
@@ -20,10 +21,8 @@ program's operators have begun, "backward" by how many collectives came before, 
 Parts = dict[Part, Measured]
 PartsOfCalls = dict[int, Parts]
 """By call: its own parts."""
-Reading = Sequence[int]
-"""Of a log's `launches`: a `Measured`, what other streams did meanwhile, and which stream that is about."""
 AHEAD: Part = (-1, "ahead", 0)
-NOTHING = Measured(0, 0, 0, 0)
+REST: Part = (-1, "rest", 0)
 MOST_WAITS = 16
 """Behind the last block, and in a block's backward pass, so many of the host's waits are told apart."""
 UNEXPLAINED = 1.02
@@ -41,7 +40,8 @@ class BlockLaunches:
     `again`: its nodes as they ran again, if they did;
     `backward`: its backward pass without the stalls at its collectives, in a part more than it has of these;
     `within`: the same of a step without collectives, in the order of its operators, as what is behind;
-    `ahead_ns`: how far the host is ahead of the device where a step begins.
+    `ahead_ns`: how far the host is ahead of the device where a step begins; `rest`: what follows the pass, until the
+    host waits or, where it never does, the device's time of it and the host's of a whole step.
     """
 
     nodes: tuple[Measured, ...]
@@ -52,6 +52,7 @@ class BlockLaunches:
     backward: tuple[Measured, ...]
     within: tuple[Measured, ...]
     ahead_ns: int
+    rest: Measured = NOTHING
 
     @property
     def held(self) -> list[int]:
@@ -73,6 +74,7 @@ class BlockLaunches:
             backward=tuple(own.get((call, "backward", part), NOTHING) for part in range(backward)),
             within=_counted(own, call, "within"),
             ahead_ns=parts[AHEAD[0]][AHEAD].host_ns,
+            rest=parts[AHEAD[0]].get(REST, NOTHING),
         )
 
 
@@ -82,45 +84,6 @@ def _counted(own: Parts, call: int, what: str) -> tuple[Measured, ...]:
     return tuple(own.get((call, what, count), NOTHING) for count in range(1 + most))
 
 
-def joined(parts: Iterable[Measured]) -> Measured:
-    """One after the other."""
-    return reduce(_then, parts, NOTHING)
-
-
-def _then(first: Measured, last: Measured) -> Measured:
-    read_ns, sent_ns = first.read_ns + last.read_ns, last.sent_ns
-    if last.host_waits:
-        read_ns += first.sent_ns
-    else:
-        sent_ns += first.sent_ns
-    if first.host_waits:  # how far it is ahead of the device at the end is known
-        ran_ns = max(last.device_ns, last.end_ns - (first.end_ns - first.host_ns)) if last.end_ns else 0
-        device_ns, end_ns = first.device_ns + ran_ns, first.end_ns + ran_ns
-    else:
-        device_ns = first.device_ns + last.device_ns
-        end_ns = max(first.end_ns + last.device_ns, first.host_ns + last.end_ns)
-    host_ns = end_ns - (last.end_ns - last.host_ns) if last.host_waits else first.host_ns + last.host_ns
-    return Measured(device_ns, host_ns, end_ns, first.host_waits | last.host_waits, read_ns, sent_ns)
-
-
-def at_its_end(one: Measured) -> Measured:
-    """The same, the host's wait behind all of it, as copies to the host, which are told apart."""
-    if not one.tells_host:
-        return one
-    told_ns = one.read_ns + one.sent_ns
-    device_ns, end_ns = one.device_ns - told_ns, max(0, one.end_ns - told_ns)
-    host_ns = max(0, end_ns - device_ns) if one.host_waits else one.host_ns
-    return one._replace(device_ns=device_ns, host_ns=host_ns, end_ns=end_ns)
-
-
-def stalled(one: Measured, stall_us: float) -> Measured:
-    """The same, and then the device waits so long."""
-    if stall_us <= 0:
-        return one
-    stall_ns = round(stall_us * 1000)
-    return one._replace(device_ns=one.device_ns + stall_ns, end_ns=max(one.end_ns, one.host_ns) + stall_ns)
-
-
 def read_launches(
     events: Sequence[Event], readings: Sequence[Reading], stalls_us: Sequence[float], took_us: float
 ) -> tuple[PartsOfCalls | None, bool]:
@@ -128,12 +91,12 @@ def read_launches(
     And whether these had a part in the last complete pass.
 
     `stalls_us`: of the waits for collectives, in order; `took_us`: how long the last complete pass took. How far the
-    host is ahead where the next step begins is a part, too (`AHEAD`).
+    host is ahead where the next step begins is a part, too (`AHEAD`), and what follows the pass (`REST`).
     """
     reader = _Reader(stalls_us).read(events, readings)
     if took_us * 1000 > UNEXPLAINED * reader.took_ns:
         return None, True
-    found: PartsOfCalls = {AHEAD[0]: {AHEAD: NOTHING._replace(host_ns=reader.ahead_ns())}}
+    found: PartsOfCalls = {AHEAD[0]: {AHEAD: NOTHING._replace(host_ns=reader.ahead_ns()), REST: reader.what_follows()}}
     for part, one in reader.found.items():
         found.setdefault(part[0], {})[part] = one
     return found, reader.beside_ns > BESIDE * reader.took_ns
@@ -169,7 +132,8 @@ class _Reader:
     `in_again` what runs again since the last node that did, `made` the block's last node.
 
     `took_ns`: the last pass, as far as the device told (`clocks`); `step`: all without what ran again since it began,
-    or since the host has `waited`, if it has. `beside_ns`: what ran in it on others than `stream`, on which it began.
+    or since the host has `waited`, if it has; `rest`: what has followed it, `first` what it had until the host waited.
+    `beside_ns`: what ran in it on others than `stream`, on which it began.
     """
 
     stalls_us: Sequence[float]
@@ -184,26 +148,29 @@ class _Reader:
     took_ns: int = 0
     step: Measured = NOTHING
     waited: bool = False
+    first: Measured = NOTHING
+    rest: Measured = NOTHING
     begun: int = 0
     beside_ns: int = 0
     stream: int | None = None
 
     def read(self, events: Sequence[Event], readings: Sequence[Reading]) -> Self:
         """All of it."""
-        for (tape, what, index, _, _), told in zip(events, readings[:-1], strict=True):
-            self.hear(told)
+        once = filled_once(events, readings)
+        for at, ((tape, what, index, _, _), told) in enumerate(zip(events, readings[:-1], strict=True)):
+            self.hear(told, once=at in once)
             self.turn(tape, what, index)
-        self.hear(readings[-1])
+        self.hear(readings[-1], once=len(events) in once)
         return self
 
-    def hear(self, told: Reading) -> None:
+    def hear(self, told: Reading, *, once: bool = False) -> None:
         """What has run before the event, and beside that."""
         *numbers, beside_ns, stream = told
         one = Measured(*numbers)
         if self.now is not None:
             self.stream = stream if self.stream is None else self.stream
             self.beside_ns += beside_ns if stream == self.stream else one.device_ns
-        self.add(one)
+        self.add(one, once=once)
 
     def ahead_ns(self) -> int:
         """How far the host is ahead where a step begins that comes after many like this one, without what ran again.
@@ -214,16 +181,31 @@ class _Reader:
             return self.step.host_ns
         return max(0, self.step.end_ns - self.step.host_ns)
 
-    def add(self, one: Measured) -> None:
-        """What has run before the event."""
+    def what_follows(self) -> Measured:
+        """What follows a pass until the host waits, be it in the next one: what comes then no plan changes.
+
+        A host that never waits holds up the device as soon as a step takes more of it than of the device.
+        """
+        if not self.waited:
+            return Measured(self.rest.device_ns, self.step.host_ns, self.step.host_ns, 0)
+        return self.rest if self.rest.host_waits else then(self.rest, self.first)
+
+    def add(self, one: Measured, *, once: bool) -> None:
+        """What has run before the event; no later step does it where it was for `once`."""
         self.clocks.run(one)
-        if self.again:
-            self.in_again = _then(self.in_again, one)
+        if once:
             return
+        if self.again:
+            self.in_again = then(self.in_again, one)
+            return
+        if not self.waited:
+            self.first = then(self.first, one)
+        if self.now is None:
+            self.rest = then(self.rest, one)
         self.waited = self.waited or one.host_waits > 0
-        self.step = NOTHING if one.host_waits else _then(self.step, one)
+        self.step = NOTHING if one.host_waits else then(self.step, one)
         if self.now is not None and self.now[1] == "node":
-            self.in_node = _then(self.in_node, one)
+            self.in_node = then(self.in_node, one)
         elif self.now is not None:
             self._put(self.now if self.now[1] != "forward" else self._between(self.now[0], one), one)
             if self.now[1] == "backward" and not self.stalls_us:  # other ranks would have to have as many
@@ -236,7 +218,7 @@ class _Reader:
         return self.made or (tape, "before", 0)
 
     def _put(self, part: Part, one: Measured) -> None:
-        self.found[part] = _then(self.found.get(part, NOTHING), one)
+        self.found[part] = then(self.found.get(part, NOTHING), one)
 
     def turn(self, tape: int, what: int, index: int) -> None:
         """The event itself."""
@@ -269,6 +251,7 @@ class _Reader:
             return
         if self.now is None:
             self.began_ns, self.step, self.waited = self.clocks.now_ns, NOTHING, False
+            self.first = self.rest = NOTHING
             self.beside_ns, self.stream = 0, None
         self.made = None
         self.now = index // 2, "backward" if index % 2 else "forward", 0
@@ -276,6 +259,8 @@ class _Reader:
     def _wait(self, stall_us: float) -> None:
         self.clocks.stall(stall_us)
         self.step = stalled(self.step, stall_us)
+        if self.now is None:
+            self.rest = stalled(self.rest, stall_us)
         if self.now is not None and self.now[1] == "behind":
             self.found[self.now] = stalled(self.found.get(self.now, NOTHING), stall_us)
         elif self.now is not None and self.now[1] == "backward":

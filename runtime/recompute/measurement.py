@@ -7,8 +7,9 @@ from runtime.device.native import core
 from runtime.device.trace import RequestTrace
 from runtime.recompute.calls import Call, most_made
 from runtime.recompute.course import Event, Happened, TapeShape
+from runtime.recompute.filling import Reading
 from runtime.recompute.footprint import CallFacts, Footprint
-from runtime.recompute.launches import BlockLaunches, PartsOfCalls, Reading, read_launches
+from runtime.recompute.launches import BlockLaunches, PartsOfCalls, read_launches
 from runtime.recompute.layer import Layer, node_waits, units_of
 from runtime.recompute.outside import Uses, uses_of
 from runtime.recompute.parts import parts_us, ran_in_parts

@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 import torch
 
 from runtime.device.native import core
+from runtime.loop.nesting import active
 from runtime.recompute.tape import Tape
 
 Does = Literal["out", "release", "in", "arrive"]
@@ -110,3 +111,9 @@ def _tensors(move: Move, regions: Mapping[int, Region]) -> Iterator[torch.Tensor
         tensor = held[place] if place < len(held) else None
         if tensor is not None:
             yield tensor
+
+
+def trim_host(device: torch.device) -> None:
+    """Give a device's idle page-locked memory back to the system, unless a swapping session still uses it."""
+    if active(device) is None:
+        core.trim_host(device)

@@ -17,13 +17,14 @@ class RecomputeReport:
     `blocks` are the modules that were planned, by their names in the model. Plans were made again `replanned` times
     since they took more than the budget. Operators: `on_demand` ran
     when autograd asked, `ahead` in windows.
-    `exposed_us` is the plan's objective, a step's recomputation on the critical path. `diverged`: calls of blocks
+    `exposed_us` is the plan's objective, a step's recomputation on the critical path; of joint plans all by which the
+    step takes longer, behind the pass, too, where the host is late for what follows. `diverged`: calls of blocks
     that ran other operators than the plan was made for, or that the measured step had not; they store nothing from
     there on. `measured`: how often a step was measured, the first one and others (see `runtime.recompute.measuring`).
     Of joint plans: storages `swapped_out` and
     `swapped_in`, and what left in bytes; `refused` could not leave, `postponed` found no memory when they were to
     return. `host_bytes` is page-locked; a pass takes from its first block to the end of its backward pass, `pass_us`
-    the latest one, `predicted_pass_us` the plan's objective (None where several forward passes come before a backward
+    the latest one, `predicted_pass_us` one by the plan (None where several forward passes come before a backward
     pass, and do not go back as one: plans reckon with multiples of one's time; or where other streams of the program
     work within the pass: how they and what moves hold each other up is not known).
     """

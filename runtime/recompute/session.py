@@ -7,6 +7,7 @@ import logging
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from math import ceil
 from types import TracebackType
 from typing import Any, Self
 
@@ -32,10 +33,11 @@ from runtime.recompute.calls import Given
 from runtime.recompute.counts import Counts, PassClock
 from runtime.recompute.decisions import AnyProblem, Decided, Decisions, Kept
 from runtime.recompute.first_step import MOST_WAITED, FirstStep, Gradients
-from runtime.recompute.joint import JointStep, trim_host
+from runtime.recompute.joint import JointStep
 from runtime.recompute.keeping import Keeping
 from runtime.recompute.layer import Layer
 from runtime.recompute.measuring import Measuring, Occasion
+from runtime.recompute.moves import trim_host
 from runtime.recompute.numbering import Numbering
 from runtime.recompute.report import RecomputeReport
 from runtime.recompute.staying import Staying
@@ -451,7 +453,7 @@ class RecomputeSession:
             measured=self._measuring.times,
             **asdict(self._counts.moves),
             host_bytes=0 if joint is None else joint.host_bytes,
-            predicted_pass_us=None if joint is None or unknown else round(solution.objective),
+            predicted_pass_us=None if joint is None or joint.pass_us is None or unknown else ceil(joint.pass_us),
             pass_us=None if self._timed_pass is None else self._timed_pass.took_us,
         )
 

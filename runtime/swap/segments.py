@@ -97,7 +97,7 @@ class SegmentLimit:
         elif self.pool_bytes:
             few = self._budget_bytes < FEW_PAGES * LARGE_SEGMENT
             limit = max(_whole_pages(self._budget_bytes, small), self.limit_bytes if few or failed else 0)
-        elif not self.pool_bytes and self.limit_bytes == self._two_pages_bytes:
+        elif self.limit_bytes == self._two_pages_bytes:
             limit = self._without_arena_bytes  # nobody has taken both pages at once
         else:
             return

@@ -39,6 +39,10 @@ std::string Session::latest_request() const {
   said.precision(1);
   said << std::fixed << "the last request without a block came in iteration " << latest_.iteration << ", from "
        << (latest_.info == nullptr ? std::string("outside of operators") : latest_.info->name);
+  if (latest_.reserved == 0) {
+    if (latest_.info != nullptr) said << ": what it reads and has made stays while it runs";
+    return said.str();
+  }
   if (latest_.info != nullptr)
     said << " (its request " << latest_.had + 1 << ", beside arguments of " << mib(latest_.given) << " MiB)";
   if (latest_.expected > 0) said << ", and was expected to be for " << mib(latest_.expected) << " MiB";
@@ -58,6 +62,9 @@ uint64_t Session::most_needed() const {
 
 // Whatever is in use and could not leave even if the host had room for it at once.
 void Session::note_refused(const Pins& pins) {
+  const RunningOperator& running = state_.running;
+  if (grounds_.segments() == Segments::kNone)
+    latest_ = Asked{running.frame == nullptr ? nullptr : running.info, state_.iterations};
   const auto stats = memory();
   const auto movable = passive_.movable(pins);
   const auto active = [&](c10::CachingAllocator::StatType pool) {

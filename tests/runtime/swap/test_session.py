@@ -360,3 +360,12 @@ def test_a_report_knows_the_peak_before_the_first_boundary(device: torch.device)
         report = running.report()
     assert report.iterations == 0
     assert 4000 <= report.peak_bytes <= report.budget_bytes
+
+
+def test_a_refusal_names_the_operator_that_needs_so_much(device: torch.device) -> None:
+    """All layers and steps of a recurrence are one operator: what it has made cannot leave while it runs."""
+    recurrent, data = torch.nn.GRU(32, 32).to(device), torch.randn(64, 64, 32).to(device)
+    small = 2 << 20
+    with pytest.raises(torch.OutOfMemoryError, match="stays while it runs") as refused, session(small, device=device):
+        recurrent(data)[0].sum().backward()
+    assert "came in iteration 1, from aten::gru.input" in str(refused.value)

@@ -57,6 +57,9 @@ void Tape::open_node(const Recipe& recipe) {
   Node& node = nodes_.next();
   node.recipe = &recipe;
   node.gradients = c10::GradMode::is_enabled();
+  if (!stream_.has_value()) return;
+  current_ = current_stream();
+  if (*current_ != *stream_) store_->see(*current_);
 }
 
 void Tape::begin_node() {
@@ -64,7 +67,7 @@ void Tape::begin_node() {
   Node& node = nodes_.open();
   const Recipe& recipe = *node.recipe;
   if (recipe.may_write) refuse_what_it_writes(node);
-  if (stream_.has_value() && current_stream().id() != stream_->id()) {
+  if (stream_.has_value() && *current_ != *stream_) {
     node.refuse("it runs on another stream than the region began on");
   }
   if (recipe.may_write) {
@@ -132,6 +135,7 @@ at::Tensor Tape::add_tensor(Node& node, size_t place, int32_t element, const at:
   argument.written = node.recipe->writes.has(place);
   const c10::Storage* storage = plain_storage_on(device_, tensor);
   if (paused_ && storage != nullptr) swap::bring_in_if_out(*storage->unsafeGetStorageImpl());
+  if (storage != nullptr && stream_.has_value()) used_by(*storage, *current_);
   argument.value = find(storage);
   if (argument.value != kNone && nodes_[values_[argument.value].node].recipe->allocates &&
       !node.recipe->overwrites.has(place)) {

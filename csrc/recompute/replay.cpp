@@ -112,13 +112,22 @@ class OnStreamOfRegion {
   c10::OptionalStreamGuard guard_;
 };
 
+// Its program need not have: without a tape it is autograd that keeps what is read on several streams.
+void Tape::used_by(const c10::Storage& storage, c10::Stream stream) const {
+  if (store_ == nullptr || !store_->several_streams()) return;
+  const c10::DataPtr& data = storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
+  if (data.get() != nullptr) c10::impl::VirtualGuardImpl(device_.type()).recordDataPtrOnStream(data, stream);
+}
+
 // The storage goes to who asks, perhaps on another stream: its memory is not given away before that one has read it.
 void Tape::lend(const c10::Storage& storage) const {
   if (!stream_.has_value()) return;
   const c10::Stream asking = swap::current_stream(device_);
-  if (asking == *stream_) return;
-  recorded_event(*stream_, /*timed=*/false)->block(asking);
-  c10::impl::VirtualGuardImpl(device_.type()).recordDataPtrOnStream(storage.data_ptr(), asking);
+  if (asking != *stream_) {
+    store_->see(asking);
+    recorded_event(*stream_, /*timed=*/false)->block(asking);
+  }
+  used_by(storage, asking);
 }
 
 at::Tensor Tape::take(ValueIndex index, const Geometry& geometry) {
@@ -345,12 +354,14 @@ torch::jit::Stack Tape::stack_of(Node& node, std::vector<c10::Storage>& written)
   for (size_t place = 0; place < node.tensors.size(); ++place) {
     const Argument& argument = node.tensors[place];
     if (argument.value != kNone) {
+      if (stream_.has_value()) used_by(storage_of(argument.value), *stream_);
       if (argument.written) written[place] = storage_of(argument.value);
       call.set_tensor(place, argument.geometry.on(storage_of(argument.value)));
     } else if (argument.secret) {
       const at::Tensor tensor = node.tensor(place);
       call.set_tensor(place, Geometry::of(tensor).on(copy_of(tensor.storage())));
     } else if (argument.outside.has_value()) {
+      if (stream_.has_value()) used_by(*argument.outside, *stream_);
       call.set_tensor(place, node.tensor(place));
     }
   }

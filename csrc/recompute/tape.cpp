@@ -1,6 +1,8 @@
 // One file: what is needed, what is let go, and whose memory is used again.
 #include "recompute/tape.h"
 
+#include <c10/core/StreamGuard.h>
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -54,6 +56,8 @@ void Tape::begin() {
   if (device_.is_cpu()) return;
   guard_ = c10::impl::getDeviceGuardImpl(device_.type());
   stream_ = current_stream();
+  store_ = &swap::Store::of(device_);
+  store_->see(*stream_);
 }
 
 Tape::~Tape() {
@@ -123,6 +127,12 @@ void Tape::pause() {
     const NodeIndex index = pauses_.back();
     pauses_.pop_back();
     paused_ = true;
+    // The node may run on a stream of the program's own; what leaves and returns is the region's stream's.
+    c10::OptionalStreamGuard own;
+    if (stream_.has_value() && current_stream() != *stream_) {
+      store_->see(current_stream());
+      own.reset_stream(*stream_);
+    }
     in_pause_(index);
   }
 }

@@ -34,6 +34,7 @@
 #include "recompute/lock.h"
 #include "recompute/memory.h"
 #include "recompute/node.h"
+#include "storage/store.h"
 
 namespace bayplan::recompute {
 
@@ -187,6 +188,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   };
   class Rooms;
 
+  // A stream works with the storage: its block is not given to others before that has ended.
+  void used_by(const c10::Storage& storage, c10::Stream stream) const;
   at::Tensor add_tensor(Node& node, size_t place, int32_t element, const at::Tensor& tensor);
   at::Tensor add_outside(Argument& argument, const at::Tensor& tensor, const c10::Storage* storage);
   void refuse_what_it_writes(Node& node);
@@ -254,6 +257,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   bool retaining_ = false;  // a backward pass is under way whose graph stays
   std::optional<c10::Stream> stream_;
   const c10::impl::DeviceGuardImplInterface* guard_ = nullptr;  // where there is a stream
+  std::optional<c10::Stream> current_;                          // of the open node
+  swap::Store* store_ = nullptr;                                // where there is a stream
   Nodes nodes_;
   std::vector<Value> values_;
   ska::flat_hash_map<Address, ValueIndex> latest_;

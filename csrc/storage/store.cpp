@@ -1,3 +1,4 @@
+// One file: every way that a storage goes, from leaving to coming back or dying, under one lock.
 #include "storage/store.h"
 
 #include <c10/core/Allocator.h>
@@ -6,6 +7,7 @@
 #include <c10/core/impl/COW.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
 #include <iterator>
 #include <mutex>
 
@@ -93,6 +95,24 @@ void Store::let_go(c10::StorageImpl& storage) {
   if (kept != held_.end() && --kept->second.times == 0) held_.erase(kept);
 }
 
+void Store::see_another(c10::Stream stream) {
+  const std::lock_guard<std::mutex> held(seen_mutex_);
+  latest_seen_ = stream.id();
+  if (std::find(seen_.begin(), seen_.end(), stream) != seen_.end()) return;
+  seen_.push_back(stream);
+  several_ = seen_.size() > 1;
+  if (!several_) return;
+  const Lanes& lanes = lanes_of(stream.device());  // nobody made it wait for what has returned before
+  record_on(lanes.in)->block(stream);
+  record_on(lanes.out)->block(stream);
+}
+
+std::vector<c10::Stream> Store::several() {
+  if (!several_streams()) return {};
+  const std::lock_guard<std::mutex> held(seen_mutex_);
+  return seen_;
+}
+
 void Store::change_absent(int64_t by) {
   const int64_t before = absent_storages.fetch_add(by);
   const auto listener = listener_.load();
@@ -109,6 +129,7 @@ void Store::swap_out(c10::StorageImpl& storage, c10::Stream home) {
   void* address = storage._mutable_data_ptr_no_checks().get();
   entry->host = host_.acquire(entry->bytes, lane);
   try {
+    for (const c10::Stream user : several()) record_on(user)->block(lane);
     if (const auto observer = observer_.load()) observer(address, entry->bytes, lane.id());
     copy_on(lane, entry->host.bytes, bytes_at(address, entry->bytes, device));
     entry->copied_out = entry->host.copied(lane);
@@ -208,6 +229,7 @@ void Store::install(c10::StorageImpl& storage) {
 void Store::hand_back(c10::StorageImpl& storage, Entry& entry, c10::Event& copied, Users users) {
   const c10::Stream reader = current_stream(entry.device);
   copied.block(reader);
+  for (const c10::Stream other : several()) copied.block(other);
   if (users == Users::kAnyStream) await(copied);
   if (reader != entry.home) {
     c10::impl::VirtualGuardImpl(entry.device.type()).recordDataPtrOnStream(entry.block, reader);

@@ -12,8 +12,11 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
+#include <mutex>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "profiler/by_device.h"
 #include "storage/host_pool.h"
@@ -101,6 +104,13 @@ class Store {
   // Gives a coming storage its data. The compute stream must have been told to wait for the copy.
   void install(c10::StorageImpl& storage);
 
+  // The program works on that stream. Once it has been seen on several, what leaves is copied behind all of them, and
+  // all wait for what returns: who used it, and who will, is not told apart. Takes no lock that anybody waits under.
+  void see(c10::Stream stream) {
+    if (latest_seen_.load(std::memory_order_relaxed) != stream.id()) see_another(stream);
+  }
+  bool several_streams() const { return several_.load(std::memory_order_relaxed); }
+
   // Puts a storage into another block of its home stream's pool, by a copy on that stream, if the allocator gives one
   // between these addresses; else it stays where it is. Whether it moved.
   bool move(c10::StorageImpl& storage, c10::Stream home, uintptr_t begin, uintptr_t end);
@@ -123,6 +133,9 @@ class Store {
 
  private:
   static void drop(void* entry);
+  void see_another(c10::Stream stream);
+  // Those on which the program works, if they are several.
+  std::vector<c10::Stream> several();
   void drop_block(Entry& entry, c10::Stream user);
   void settle(Entry& entry);
   void restore(c10::StorageImpl& storage, Entry& entry);
@@ -135,6 +148,10 @@ class Store {
   };
 
   HostPool host_;
+  std::mutex seen_mutex_;
+  std::vector<c10::Stream> seen_;
+  std::atomic<bool> several_{false};
+  std::atomic<c10::StreamId> latest_seen_{std::numeric_limits<c10::StreamId>::min()};
   std::unordered_map<const c10::StorageImpl*, Held> held_;
   StoreCounts counts_;
   static inline std::atomic<HandoverObserver> observer_{nullptr};

@@ -107,8 +107,9 @@ class Decisions:
             return
         held = [layer.held(held_units(uses, block, layer)) for block, layer in enumerate(layers)]
         self.layers = [layer.times(at_once.get(block, 1)) for block, layer in enumerate(held)]
-        if self.joint is not None or max(at_once.values(), default=1) > 1:
-            self._peaks = peaks_all_there(footprint, self.layers)
+        self._peaks = peaks_all_there(footprint, self.layers)
+        if self.joint is None and max(at_once.values(), default=1) <= 1:
+            self._peaks = self._peaks.at_least(footprint.peaks)
 
     def wholly(self, layers: Sequence[Layer]) -> bool:
         """Whether a plan for them is one of the whole step."""

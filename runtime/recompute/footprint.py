@@ -65,6 +65,12 @@ class Peaks:
         else:
             self.forward = max(self.forward, peak_bytes)
 
+    def at_least(self, other: "Peaks") -> "Peaks":
+        """The larger of both in each interval."""
+        blocks = {*self.backward, *other.backward}
+        backward = {one: max(self.backward.get(one, 0), other.backward.get(one, 0)) for one in blocks}
+        return Peaks(max(self.forward, other.forward), max(self.loss, other.loss), backward)
+
 
 @dataclass(frozen=True)
 class Walked:

@@ -59,18 +59,20 @@ def decide(
     if search.best is not None:
         return search.best
     found = search.nothing_stored(inputs + one)
-    least = peak_of(found[1].plan)
-    if least > budget_bytes:
-        raise InfeasibleBudget(
-            f"the budget is {budget_bytes} bytes, the least feasible one {least}, at which the blocks "
-            "store nothing in the step that was measured: raise it",
-            least,
-        )
-    return found
+    nothing = peak_of(found[1].plan)
+    if nothing <= budget_bytes:
+        return found
+    least = nothing if search.lowest is None else min(nothing, search.lowest)
+    at_which = "the blocks store nothing" if least == nothing else "a plan of those that were tried peaks"
+    raise InfeasibleBudget(
+        f"the budget is {budget_bytes} bytes, the least feasible one {least}, at which {at_which} in the step that was "
+        "measured: raise it",
+        least,
+    )
 
 
 class _Search:
-    """The best plan so far, among rooms that were tried."""
+    """The best plan so far, among rooms that were tried, and the `lowest` peak of any, within the budget or not."""
 
     def __init__(
         self,
@@ -86,6 +88,7 @@ class _Search:
         self._budget_bytes, self._peak_of = budget_bytes, peak_of
         self._least: tuple[float, int] | None = None
         self.best: Decided | None = None
+        self.lowest: int | None = None
 
     def fits(self, room_bytes: int, again: tuple[float, float] | None) -> bool | None:
         """Whether the plan for that room has a peak within the budget; None: the solver has none for so little."""
@@ -95,6 +98,7 @@ class _Search:
         if solution.plan is None or solution.objective is None:
             return None
         peak = self._peak_of(solution.plan)
+        self.lowest = peak if self.lowest is None else min(self.lowest, peak)
         if peak > self._budget_bytes:
             return False
         if self._least is None or (solution.objective, peak) < self._least:

@@ -64,6 +64,21 @@ def test_less_than_nothing_stored_is_refused_with_that() -> None:
         decide(by("heu"), Limits(), LAYER, BLOCKS, 999, peak_of)
 
 
+def test_a_refusal_names_a_plan_that_takes_less_than_storing_nothing() -> None:
+    """What runs again all at once may take more than some of it stored, as attention's weights that blocks return."""
+
+    def heavier(plan: RecomputeLayerPlan | None) -> int:
+        everything = plan is None or not any(group.stored for group in plan.groups)
+        return 1500 if everything else peak_of(plan)
+
+    with pytest.raises(InfeasibleBudget, match="a plan of those that were tried peaks") as refused:
+        decide(by("heu"), Limits(), LAYER, BLOCKS, 999, heavier)
+    least = refused.value.least_budget_bytes
+    assert least is not None and 1000 < least < 1500
+    _, solution = decide(by("heu"), Limits(), LAYER, BLOCKS, least, heavier)
+    assert heavier(solution.plan) == least
+
+
 def test_where_no_plan_of_the_solver_fits_nothing_is_stored() -> None:
     """A rule may know plans only that are too large."""
 

@@ -66,7 +66,7 @@ void bind_follow(py::module_& module) {
   module.def("begin_swap_out", torch::wrap_pybind_function_no_gil([](const at::Tensor& tensor) {
                refresh_guard();
                c10::StorageImpl& storage = storage_of(tensor);
-               Store::of(storage.device()).swap_out(storage, current_stream(storage.device()));
+               Store::of(storage.device()).swap_out(storage, current_stream(storage.device()), /*for_all=*/true);
              }));
   module.def("hold_swap_guard", torch::wrap_pybind_function_no_gil([](bool hold) { hold_guard(hold); }));
   module.def("hold_idle_observer", torch::wrap_pybind_function_no_gil([](bool hold) { hold_idle_observer(hold); }));

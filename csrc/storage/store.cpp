@@ -119,7 +119,7 @@ void Store::change_absent(int64_t by) {
   if (listener != nullptr && (before == 0 || before + by == 0)) listener();
 }
 
-void Store::swap_out(c10::StorageImpl& storage, c10::Stream home) {
+void Store::swap_out(c10::StorageImpl& storage, c10::Stream home, bool for_all) {
   const Lock held(lock);
   const char* reason = why_it_stays(storage);
   TORCH_CHECK(reason == nullptr, "this storage cannot be swapped out: ", reason);
@@ -129,7 +129,10 @@ void Store::swap_out(c10::StorageImpl& storage, c10::Stream home) {
   void* address = storage._mutable_data_ptr_no_checks().get();
   entry->host = host_.acquire(entry->bytes, lane);
   try {
-    for (const c10::Stream user : several()) record_on(user)->block(lane);
+    entry->for_all = for_all && several_streams();
+    if (entry->for_all) {
+      for (const c10::Stream user : several()) record_on(user)->block(lane);
+    }
     if (const auto observer = observer_.load()) observer(address, entry->bytes, lane.id());
     copy_on(lane, entry->host.bytes, bytes_at(address, entry->bytes, device));
     entry->copied_out = entry->host.copied(lane);
@@ -229,7 +232,9 @@ void Store::install(c10::StorageImpl& storage) {
 void Store::hand_back(c10::StorageImpl& storage, Entry& entry, c10::Event& copied, Users users) {
   const c10::Stream reader = current_stream(entry.device);
   copied.block(reader);
-  for (const c10::Stream other : several()) copied.block(other);
+  if (entry.for_all) {
+    for (const c10::Stream other : several()) copied.block(other);
+  }
   if (users == Users::kAnyStream) await(copied);
   if (reader != entry.home) {
     c10::impl::VirtualGuardImpl(entry.device.type()).recordDataPtrOnStream(entry.block, reader);

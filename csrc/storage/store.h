@@ -41,6 +41,7 @@ struct Entry {
   HostBlock host = {};
   EventPtr copied_out = nullptr;
   EventPtr copied_in = nullptr;
+  bool for_all = false;  // it left behind all streams seen, and all wait for what returns
 };
 
 // Which streams may use a storage that comes back: the one that asks, which is told to wait, or any. Others know
@@ -90,7 +91,7 @@ class Store {
   void let_go(c10::StorageImpl& storage);
 
   // Queues the copy out on the lane and hands the storage over; its block stays allocated until `release`.
-  void swap_out(c10::StorageImpl& storage, c10::Stream home);
+  void swap_out(c10::StorageImpl& storage, c10::Stream home, bool for_all = false);
   // Gives the block of a leaving storage back to its pool. The compute stream must have been told to wait for the copy.
   void release(c10::StorageImpl& storage);
   // Gives that block to the allocator now, which keeps it until it finds the copy done: PyTorch's `record_stream`.
@@ -104,8 +105,9 @@ class Store {
   // Gives a coming storage its data. The compute stream must have been told to wait for the copy.
   void install(c10::StorageImpl& storage);
 
-  // The program works on that stream. Once it has been seen on several, what leaves is copied behind all of them, and
-  // all wait for what returns: who used it, and who will, is not told apart. Takes no lock that anybody waits under.
+  // The program works on that stream. Once it has been seen on several, what leaves `for_all` is copied behind all of
+  // them, and all wait for what returns: who used it, and who will, is not told apart. Sessions know who does. Takes no
+  // lock that anybody waits under.
   void see(c10::Stream stream) {
     if (latest_seen_.load(std::memory_order_relaxed) != stream.id()) see_another(stream);
   }

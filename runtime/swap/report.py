@@ -224,10 +224,10 @@ def too_small(budget_bytes: int, least_bytes: int | None, reason: str, asked: st
     """What a session says of a refused request: `reason` in the allocator's words, `asked` in the engine's."""
     in_segments = "" if least_bytes is None else f" (at least {show_bytes(least_bytes)} in segments)"
     said = reason.partition("\n")[0]
+    told = asked and (f"; {asked}" if least_bytes is None else f"\n{asked[0].upper()}{asked[1:]}.")
     return (
         f"the budget of {show_bytes(budget_bytes)} does not hold what this program needs at once{in_segments},"
-        f" however much is swapped: raise the budget or lower the batch size ({said})"
-        + (f"\n{asked[0].upper()}{asked[1:]}." if asked else "")
+        f" however much is swapped: raise the budget or lower the batch size ({said}){told}"
     )
 
 

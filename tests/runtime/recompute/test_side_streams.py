@@ -12,6 +12,7 @@ from torch import nn
 from experiments.hardware import read_hardware
 from experiments.recompute.models import Trainee
 from runtime.device import use_sim
+from runtime.device.native import core
 from tests.accelerators import prepared
 from tests.runtime.recompute.test_joint import Anything
 from tests.runtime.recompute.test_session import budget_of
@@ -166,3 +167,26 @@ def test_any_valid_plan_of_theirs_trains_alike(
     torch.accelerator.synchronize()
     assert kept.equals(plainly(name)) and kept.session is not None
     assert kept.session.report().swapped_out > 0
+
+
+def test_what_sessions_send_waits_for_no_stream_that_a_plan_has_seen(device: torch.device) -> None:
+    """They know who uses what; else all of a process was slower behind one plan of such blocks."""
+    made: list[Trainee] = []
+
+    def make(device: torch.device) -> Trainee:
+        made.append(trainee_of("branch")(device))
+        return made[0]
+
+    trained(device, make, budget=budget_of(plainly("branch"), 0.85), around=True)
+    (block, *_), rows = made[0].blocks, torch.ones(ROWS, WIDTH).to(device)
+    assert isinstance(block, Side) and block.stream is not None
+    torch.accelerator.synchronize()
+    with block.stream:
+        product = torch.ones(512, 512, device=device)
+        for _ in range(8):
+            product = product @ product
+        busy = block.stream.record_event()
+    core.swap_out(rows)
+    core.copy_lanes(device)[1].record_event().synchronize()
+    assert not busy.query()
+    torch.accelerator.synchronize()

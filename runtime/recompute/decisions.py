@@ -107,9 +107,8 @@ class Decisions:
             return
         held = [layer.held(held_units(uses, block, layer)) for block, layer in enumerate(layers)]
         self.layers = [layer.times(at_once.get(block, 1)) for block, layer in enumerate(held)]
-        self._peaks = peaks_all_there(footprint, self.layers)
-        if self.joint is None and max(at_once.values(), default=1) <= 1:
-            self._peaks = self._peaks.at_least(footprint.peaks)
+        there, once = peaks_all_there(footprint, self.layers), max(at_once.values(), default=1) <= 1
+        self._peaks = there.at_least(footprint.peaks) if once and self.joint is None else there
 
     def wholly(self, layers: Sequence[Layer]) -> bool:
         """Whether a plan for them is one of the whole step."""

@@ -79,7 +79,7 @@ def record(
     only read must not change either before the backward pass, where a discarded result depends on it: refused by name
     where PyTorch counts the change, unnoticed where the program hides it (`.data`, `.numpy()`).
     """
-    _prepare()
+    prepare_recorder()
     tape = Tape(device, policy.native, timed)
     if memory is not None:
         tape.tell(memory)
@@ -120,8 +120,8 @@ class _Region:
 
 
 @cache
-def _prepare() -> None:
-    """Once a process, what the recorder has to know."""
+def prepare_recorder() -> None:
+    """Once a process, what the recorder has to know of operators before it looks at the first one."""
     let_pass("TESTING_ONLY_GenericMode")
     for name, write in {**UNDECLARED_WRITES, **UNDECLARED_WRITES_OF_OTHER_DEVICES}.items():
         core.set_secret_writes(name, list(write.arguments), write.condition)

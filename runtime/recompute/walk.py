@@ -37,7 +37,7 @@ from runtime.recompute.measurement import Measurement
 from runtime.recompute.moves import Move, Mover
 from runtime.recompute.numbering import Numbering
 from runtime.recompute.policy import ON_DEMAND, BlockPolicy, store_nothing
-from runtime.recompute.tape import Tape, record
+from runtime.recompute.tape import Tape, prepare_recorder, record
 from runtime.recompute.together import groups_of
 from runtime.recompute.work import carry_out
 from solvers.ir.errors import InvalidInput
@@ -113,6 +113,7 @@ class Walk(AbstractContextManager["Walk"]):
         if self._stack is not None:
             raise InvalidInput("this walk has begun already: end it first")
         self.numbering = self.numbering if self.numbering.numbers else Numbering(range(len(self.blocks)))
+        prepare_recorder()  # windows look at operators outside of blocks, too
         self.windows = core.Windows(self.device, self.timed)
         self._look_for_moves()
         with ExitStack() as stack:  # undoes what was done where the rest fails

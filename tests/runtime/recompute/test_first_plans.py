@@ -1,4 +1,7 @@
-"""Budgets in the first planned step, of blocks that do not run all of theirs again at once."""
+"""First plans of a process: budgets where blocks do not run all of theirs again at once, and statistics of norms."""
+
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -49,3 +52,37 @@ def test_all_that_a_plan_stores_is_there_when_a_backward_pass_begins(
 def test_the_larger_of_two_peaks_counts_in_each_interval() -> None:
     first, second = Peaks(3, 5, {0: 7, 1: 2}), Peaks(4, 1, {1: 6, 2: 8})
     assert first.at_least(second) == second.at_least(first) == Peaks(4, 5, {0: 7, 1: 6, 2: 8})
+
+
+NORMS = """
+import torch
+from torch import nn
+from runtime.device import use_sim
+from runtime.recompute import plan
+from solvers.ir.solution import Limits
+
+device = use_sim().device
+
+def buffers(planned):
+    torch.manual_seed(0)
+    blocks = [nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16), nn.GELU()) for _ in range(3)]
+    model = nn.Sequential(nn.BatchNorm1d(16), *blocks).to(device)
+    data = torch.randn(64, 16).to(device)
+    session = plan(model, budget="64MiB", solver=planned, blocks=blocks, limits=Limits(work=0.01)) if planned else None
+    for _ in range(3):
+        if session is None:
+            model(data).square().mean().backward()
+        else:
+            with session:
+                model(data).square().mean().backward()
+    return [buffer.cpu() for buffer in model.buffers()]
+
+plain = buffers(None)
+print(all(map(torch.equal, plain, buffers("heu"))))
+"""
+
+
+def test_a_batch_norm_before_the_blocks_changes_none_within_them() -> None:
+    """In a fresh process: the first operator that is looked at told nothing of the statistics that norms write."""
+    ran = subprocess.run([sys.executable, "-c", NORMS], capture_output=True, text=True, check=True, timeout=120)
+    assert ran.stdout.split() == ["True"]
